@@ -13,6 +13,7 @@ from halimede.config.model_config_pb2 import ModelDynamicBatching, ModelQueuePol
 from halimede.config.signature import Signature
 from halimede.config.token_batching import TokenBatching
 from halimede.core.requests import InferRequest
+from halimede.engine.scheduling.token_batching import CANDIDATES
 from tests.engine.scheduling.helpers import Bench, spec
 from tests.engine.scheduling.test_batching import dynamic
 
@@ -52,6 +53,16 @@ def test_requests_nearest_to_the_length_of_the_first_join_it() -> None:
         bench.finish()
     assert bench.batches == ["x", "ac", "bd"]
     assert [(batch.tokens, batch.padding) for _, batch in bench.running] == [(78, 2)]
+
+
+def test_those_that_wait_longest_are_considered_beyond_the_largest_batch() -> None:
+    bench = Bench(dynamic(), model(1000, max_padding=0.2, max_rows=64))
+    lengths = [3, *[40] * (CANDIDATES - 1), *[3] * 62, 40, 40, 3]
+    names = [chr(0x4E00 + index) for index in range(len(lengths))]
+    send(bench, {"x": 1, **dict(zip(names, lengths, strict=True))})
+    bench.finish()
+    alike = [name for name, length in zip(names, lengths, strict=True) if length == 3]
+    assert bench.batches == ["x", "".join(alike[:-1])], "the last one is behind all that are considered"
 
 
 def test_padding_beyond_the_allowed_share_is_left_for_another_batch() -> None:

@@ -142,6 +142,28 @@ def test_several_instances_run_while_there_is_enough() -> None:
     assert site.running() == "aaa"
 
 
+def test_those_go_on_without_others_that_wait_for_nothing_that_these_hold() -> None:
+    site = Site()
+    site.model("z", "R:3:global")
+    for name, resource in (
+        ("a", "R:1:global"),
+        ("b", "R:2:global"),
+        ("c", "R:2:global"),
+        ("d", "R:3:global"),
+    ):
+        site.model(name, resource).send("1")
+    assert site.running() == "ab"
+
+    def going_on(*without: str, in_turn: bool = False) -> str:
+        names = [WorkerName(name, 1, f"{name}_0") for name in without]
+        return "".join(claim.name.model for claim in site.limiter.going_on_without(names, in_turn=in_turn))
+
+    assert going_on() == "cd"
+    assert going_on("a") == "c", "b gives back what c needs"
+    assert going_on("b") == ""
+    assert going_on("b", in_turn=True) == ""
+
+
 def test_what_a_batch_needs_no_more_goes_on_when_nothing_is_queued() -> None:
     """The requests of an instance that waits are cancelled: its turn is passed on."""
     site = Site()

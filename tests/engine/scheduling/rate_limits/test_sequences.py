@@ -14,9 +14,9 @@ class Pair:
 
     def __init__(self, strategy: str, *, at_once: bool = False) -> None:
         self.clock = VirtualClock()
-        limiter = RateLimiter([], self.clock.call_soon)
+        self.limiter = RateLimiter([], self.clock.call_soon)
         self.benches = [
-            Bench(configuration(strategy), at_once=at_once, clock=self.clock, limiter=limiter)
+            Bench(configuration(strategy), at_once=at_once, clock=self.clock, limiter=self.limiter)
             for _ in range(2)
         ]
 
@@ -51,6 +51,26 @@ def test_batches_that_run_at_once_give_back_too(strategy: str) -> None:
         for bench in pair.benches:
             bench.send(1, flags)
     assert [bench.answers for bench in pair.benches] == [["1.1", "1.2", "1.3"]] * 2
+
+
+@STRATEGIES
+def test_on_a_loan_only_the_request_runs_that_it_is_for(strategy: str) -> None:
+    pair = Pair(strategy)
+    lender, borrower = pair.benches
+    lender.send(1, "S")
+    for name in (1, 2, 3):
+        borrower.send(name, "S")
+    assert pair.executing() == [1, 0]
+    (claim,) = pair.limiter.waiting
+    assert pair.limiter.lend(claim, pair.limiter.holders(), [borrower.requests["2.1"]])
+    pair.clock.run()
+    assert [each.loan for each in pair.limiter.holders()] == [0, 1]
+    assert [name for name in borrower.finish() if name != "-"] == ["2.1"]
+    assert pair.executing() == [1, 0], "the others wait until the lender has ended"
+    lender.finish()
+    pair.clock.run()
+    assert [each.loan for each in pair.limiter.holders()] == [0], "it runs on no loan any more"
+    assert [name for name in borrower.finish() if name != "-"] == ["1.1", "3.1"]
 
 
 @STRATEGIES

@@ -78,7 +78,7 @@ class SequenceBatcher:
         self._free = FreeSlots()
         self._serving = False
         self._keys = 0
-        self._reaper: Timer | None = None
+        self._reaper: Timer | None = None  # there is one while anything is live or lost
 
     def start(self, runners: Iterable[BatchRunner]) -> None:
         """Let sequences run on these instances."""
@@ -558,8 +558,6 @@ class SequenceBatcher:
                 lane.ready(slot)
         for request in refused:
             self._refuse(request, self.lost_error(request.sequence_id), FailureReason.REJECTED)
-        if self._lost and self._reaper is None:
-            self._arm()
 
     def refuse_all(self, error: HalimedeError) -> None:
         """Run none of the requests that wait."""
