@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
@@ -220,12 +221,13 @@ class TestAnEndpoint:
         with ThreadPoolExecutor(6) as threads:
             sagemaker, cloudwatch = host.client("sagemaker"), host.client("cloudwatch")
             configure(sagemaker, shared_place)
-            sagemaker.create_endpoint(EndpointName="counted", EndpointConfigName="c1")
-            settled(sagemaker, "counted")
+            name = f"counted-{uuid4().hex}"  # metrics outlive endpoints
+            sagemaker.create_endpoint(EndpointName=name, EndpointConfigName="c1")
+            settled(sagemaker, name)
             clients = [host.another_client("sagemaker-runtime") for _ in range(6)]
 
             def run(number: int) -> None:
-                clients[number % 6].invoke_endpoint(EndpointName="counted", Body=b"x")["Body"].read()
+                clients[number % 6].invoke_endpoint(EndpointName=name, Body=b"x")["Body"].read()
 
             list(threads.map(run, range(300)))
             now = datetime.now(UTC)
@@ -235,7 +237,7 @@ class TestAnEndpoint:
                     Namespace="AWS/SageMaker",
                     MetricName=metric,
                     Dimensions=[
-                        {"Name": "EndpointName", "Value": "counted"},
+                        {"Name": "EndpointName", "Value": name},
                         {"Name": "VariantName", "Value": "A"},
                     ],
                     StartTime=now - timedelta(minutes=10),
