@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import end_marked
-from tests.hosting.test_shadow_endpoint import metric, write_program
+from tests.hosting.hosts.test_shadow_endpoint import metric, write_program
 from tests.support.host import HostProcess, start_host
 from tests.support.waiting import wait_until
 
