@@ -37,6 +37,9 @@ _AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_")
 _SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of Linux."""
 
+_FORKING = threading.Lock()
+"""Held while this process takes orphans: no other one's end shall end that."""
+
 
 class Fork:
     """A child of this process, as `subprocess.Popen` has it."""
@@ -123,7 +126,6 @@ class _Server:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
         self._variables = _read_at_start(os.environ)
-        self._lock = threading.Lock()
         atexit.register(self._end)
 
     def suits(self, environment: Mapping[str, str]) -> bool:
@@ -136,7 +138,7 @@ class _Server:
         """A new fork."""
         sys.audit("tests.support.forks.fork")
         request = json.dumps([list(arguments), dict(environment), str(Path.cwd())]).encode()
-        with self._lock:
+        with _FORKING:
             # an orphan becomes the child of the next process above it that says so
             _set_subreaper(1)
             try:
