@@ -208,7 +208,7 @@ class Load:
                 invoke(client, body)
                 self.answered[number].append(body)
             count += 1
-            self._stopped.wait(0.01)
+            self._stopped.wait(0.03)
 
     def stop(self) -> None:
         """Ask no more."""
