@@ -65,7 +65,9 @@ class Fork:
             subprocess.TimeoutExpired: it has not within so many seconds.
         """
         with suppress(ProcessLookupError), os.fdopen(os.pidfd_open(self.pid)) as running:
-            select.select([running], [], [], timeout)
+            ended = select.poll()
+            ended.register(running, select.POLLIN)
+            ended.poll(None if timeout is None else timeout * 1000)
         status = self.poll()
         if status is None:
             assert timeout is not None
