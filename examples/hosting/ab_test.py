@@ -87,7 +87,7 @@ def main() -> None:
             "Environment": {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "digits"},
         }
         sm_client.create_model(
-            ModelName=f"{variant}-{stamp}", ExecutionRoleArn=ROLE, PrimaryContainer=container
+            ModelName=f"ab-{variant}-{stamp}", ExecutionRoleArn=ROLE, PrimaryContainer=container
         )
     sm_client.create_endpoint_config(
         EndpointConfigName=name,
@@ -96,7 +96,7 @@ def main() -> None:
                 "InstanceType": "ml.m5.large",
                 "InitialVariantWeight": weight,
                 "InitialInstanceCount": 1,
-                "ModelName": f"{variant}-{stamp}",
+                "ModelName": f"ab-{variant}-{stamp}",
                 "VariantName": variant,
             }
             for variant, weight in WEIGHTS.items()
@@ -146,7 +146,7 @@ def main() -> None:
     sm_client.delete_endpoint(EndpointName=name)
     sm_client.delete_endpoint_config(EndpointConfigName=name)
     for variant in WEIGHTS:
-        sm_client.delete_model(ModelName=f"{variant}-{stamp}")
+        sm_client.delete_model(ModelName=f"ab-{variant}-{stamp}")
         s3_client.delete_object(Bucket=bucket, Key=f"{variant}.tar.gz")
     s3_client.delete_bucket(Bucket=bucket)
     print("deleted")
