@@ -29,16 +29,6 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hosting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that `make host` builds: archives and the picture."""
-    from examples.hosting.build import build
-
-    directory = tmp_path_factory.mktemp("hosting")
-    build(directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
 def server(examples: Path) -> Iterator[ServerProcess]:
     """A server of all example models."""
     with start_server(examples / "models") as running:

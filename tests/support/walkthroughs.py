@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run_module(module: str, *arguments: object) -> str:
@@ -16,3 +17,8 @@ def run_module(module: str, *arguments: object) -> str:
 def without_numbers(text: str) -> str:
     """The text with # for each number: a page shows those of the whole model."""
     return re.sub(r"\d+(\.\d+)?(e[-+]\d+)?", "#", text)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page that are in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.host import start_host
+from tests.support.walkthroughs import blocks
 
 pytestmark = pytest.mark.timeout(200)
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)
 
 
 def test_page_says_what_its_programs_print(tmp_path: Path, hosting: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_autoscaling_page import blocks
 from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
+from tests.support.walkthroughs import blocks
 
 pytestmark = pytest.mark.timeout(200)
 

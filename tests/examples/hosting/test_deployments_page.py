@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_autoscaling_page import blocks
 from tests.support.host import HostProcess, start_host
 from tests.support.waiting import wait_until
+from tests.support.walkthroughs import blocks
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -32,16 +32,12 @@ def without_times(shown: str) -> str:
 
 def test_page_shows_an_update_as_it_is_shown(tmp_path: Path, hosting: Path) -> None:
     create = blocks("hosting.md", "python")[0].replace("build/hosting", str(hosting))
+    create = create.replace('EndpointConfigName="read-digit"', 'EndpointConfigName="current"')
     with start_host(tmp_path / "host", "--metric-period=1") as host:
         run(host, "-c", create)
         sagemaker = host.client("sagemaker")
-        for name in ("current", "candidate"):
-            [variant] = sagemaker.describe_endpoint_config(EndpointConfigName="read-digit")[
-                "ProductionVariants"
-            ]
-            sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-        sagemaker.update_endpoint(EndpointName="read-digit", EndpointConfigName="current")
-        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="read-digit", WaiterConfig={"Delay": 1})
+        [variant] = sagemaker.describe_endpoint_config(EndpointConfigName="current")["ProductionVariants"]
+        sagemaker.create_endpoint_config(EndpointConfigName="candidate", ProductionVariants=[variant])
 
         [program] = blocks("deployments.md", "python")
         run(host, "-c", program)

@@ -3,7 +3,6 @@
 CloudWatch counts by the minute; a minute of this host takes a second.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -13,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
+from tests.support.walkthroughs import blocks
 
-NAMES = ("single_model", "multi_model", "ab_test", "shadow")
 AUTOSCALING = "autoscaling"
+ASYNCHRONOUS = "async_inference"
+NAMES = ("single_model", "multi_model", "ab_test", "shadow", AUTOSCALING, ASYNCHRONOUS)
 CANARY = "canary"
 CAPTURING = ("data_capture", "monitoring")
-ASYNCHRONOUS = "async_inference"
 SHORT = ("pipeline", "sessions", "text_stream")
 """Those that wait for nothing."""
 
@@ -69,15 +68,8 @@ def walking(host: HostProcess, built: Path, *commands: tuple[str, ...]) -> Itera
 
 @pytest.fixture(scope="module")
 def started(host: HostProcess, built: Path) -> Iterator[Processes]:
-    """The walk-throughs of endpoints."""
-    with walking(host, built, *((name,) for name in NAMES)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def long(host: HostProcess, built: Path) -> Iterator[Processes]:
-    """The walk-throughs that wait longer."""
-    with walking(host, built, (AUTOSCALING,), (ASYNCHRONOUS,), (CANARY, "15")) as running:
+    """The walk-throughs of endpoints that wait for something."""
+    with walking(host, built, *((name,) for name in NAMES), (CANARY, "5")) as running:
         yield running
 
 
@@ -104,70 +96,18 @@ def test_ensemble_on_an_endpoint_of_its_own(started: Processes) -> None:
     assert rest == ["as JSON: seven", "as bytes: seven", "deleted"]
 
 
-def variables(host: HostProcess) -> dict[str, str]:
-    """Variables for commands that use a host."""
-    environment = dict(host.environment)
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    return environment
-
-
-@pytest.fixture
-def other_host(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Variables for commands, and a host of their own."""
-    with start_host(tmp_path / "host") as running:
-        yield variables(running)
-
-
-def test_page_says_what_its_commands_print(other_host: dict[str, str], built: Path) -> None:
-    page = Path("docs/hosting.md").read_text()
-    program = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0].replace("build/hosting", str(built))
-    subprocess.run([sys.executable, "-c", program], env=other_host, check=True, timeout=120)
-
-    for command in commands("hosting.md"):
-        done = subprocess.run(
-            ["bash", "-c", command.line.replace("build/hosting", str(built))],
-            env=other_host, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        times = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-        assert times.sub("then", done.stdout).rstrip("\n") == times.sub("then", command.output).rstrip("\n")
-
-
-def test_page_on_asynchronous_inference_says_what_its_commands_print(
-    other_host: dict[str, str], built: Path
-) -> None:
-    programs = [
-        re.findall(r"^```python\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S)[0]
-        for page in ("hosting.md", "async.md")
-    ]
-    program = "\n".join(programs).replace("build/hosting", str(built))
-    subprocess.run([sys.executable, "-c", program], env=other_host, check=True, timeout=120)
-    changing = re.compile(
-        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|^Backlog, .*", re.M
-    )
-    for command in commands("async.md"):
-        done = subprocess.run(
-            ["bash", "-c", command.line.replace("build/hosting", str(built))],
-            env=other_host, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        shown, said = (changing.sub("…", text).rstrip("…\n") for text in (done.stdout, command.output))
-        assert shown == said
-
-
-def test_wrong_answer_ends_a_walk_through_with_an_error(
-    other_host: dict[str, str], built: Path, tmp_path: Path
-) -> None:
+def test_wrong_answer_ends_a_walk_through_with_an_error(built: Path, tmp_path: Path) -> None:
     directory = tmp_path / "other"
     directory.mkdir()
     (directory / "archives").symlink_to(built / "archives")
     (directory / "digit.json").write_text((built / "digit.json").read_text())
     (directory / "digit.bin").write_bytes(bytes(64))  # no ink at all
 
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.hosting.single_model", str(directory)],
-        env=other_host, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    with start_host(tmp_path / "host") as other:
+        done = subprocess.run(
+            [sys.executable, "-m", "examples.hosting.single_model", str(directory)],
+            env=dict(other.environment), capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
 
     assert done.returncode == 1
     assert done.stderr == "wrong answer: the picture shows a seven\n"
@@ -219,14 +159,13 @@ def test_a_classifier_that_is_tried_on_anothers_traffic(started: Processes) -> N
 
 def test_pictures_that_have_changed_are_noticed(capturing: Processes, built: Path) -> None:
     found = "\n".join(printed(capturing["monitoring"]))
-    page = Path("docs/drift.md").read_text()
 
     def outline(text: str) -> list[str]:
         """What does not depend on the last digit."""
         lines = re.sub(r"\d{4}(-\d\d){5}", "then", text).splitlines()
         return sorted(line.partition("_check: ")[0] for line in lines)
 
-    [shown] = [text for text in re.findall(r"^```text\n(.*?)^```", page, re.M | re.S) if "execution" in text]
+    [shown] = [text for text in blocks("drift.md", "text") if "execution" in text]
     assert outline(found) == outline(shown)
     assert "13 of 13 columns have changed" in (built / "drift-report.html").read_text()
 
@@ -241,32 +180,33 @@ def walk(host: HostProcess, name: str, built: Path) -> list[str]:
     return [re.sub(r"-\d{4}(-\d\d){5}", "-WHEN", line) for line in done.stdout.splitlines()]
 
 
-def blocks(page: str) -> list[list[str]]:
+def shown(page: str) -> list[list[str]]:
     """What a page says that programs print, without times."""
-    found = re.findall(r"^```text\n(.*?)^```", Path(f"docs/{page}.md").read_text(), re.M | re.S)
-    return [re.sub(r"-\d{4}(-\d\d){5}", "-WHEN", block).splitlines() for block in found]
+    return [
+        re.sub(r"-\d{4}(-\d\d){5}", "-WHEN", block).splitlines() for block in blocks(f"{page}.md", "text")
+    ]
 
 
 def test_containers_in_a_row_and_side_by_side(host: HostProcess, built: Path) -> None:
-    assert walk(host, "pipeline", built) in blocks("pipelines")
+    assert walk(host, "pipeline", built) in shown("pipelines")
 
 
 def test_text_that_is_streamed(host: HostProcess, built: Path) -> None:
-    assert walk(host, "text_stream", built) in blocks("hosting-language-models")
+    assert walk(host, "text_stream", built) in shown("hosting-language-models")
 
 
 def test_sessions_that_stay_at_their_instances(host: HostProcess, built: Path) -> None:
     first, second, *others, refusal, last = walk(host, "sessions", built)
     assert (first, last) == ("running-mean-WHEN: InService", "deleted")
     assert re.fullmatch(r"6 sessions, the last one until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", second)
-    [shown] = [block for block in blocks("sessions") if block[0] == first]
-    assert others == shown[2:-2]
+    [page] = [block for block in shown("sessions") if block[0] == first]
+    assert others == page[2:-2]
     ids = re.compile(r"Session \w{44}i-\w{16}-[-\w]{36} ")
-    assert ids.sub("Session ID ", refusal) == ids.sub("Session ID ", shown[-2])
+    assert ids.sub("Session ID ", refusal) == ids.sub("Session ID ", page[-2])
 
 
-def test_a_variant_that_follows_its_load(long: Processes) -> None:
-    first, alarms, *counts_and_activities, last = printed(long[AUTOSCALING])
+def test_a_variant_that_follows_its_load(started: Processes) -> None:
+    first, alarms, *counts_and_activities, last = printed(started[AUTOSCALING])
     assert re.fullmatch(r"scaled-[-\d]+: InService", first)
     counts = [int(line.split()[1]) for line in counts_and_activities if line.startswith("instances: ")]
     activities = counts_and_activities[len(counts) :]
@@ -278,8 +218,8 @@ def test_a_variant_that_follows_its_load(long: Processes) -> None:
     assert activities[-1] == "Successful: Setting desired instance count to 1. (AlarmLow)"
 
 
-def test_requests_that_wait_in_a_queue(long: Processes, directory: Path) -> None:
-    first, *rest = printed(long[ASYNCHRONOUS])
+def test_requests_that_wait_in_a_queue(started: Processes, directory: Path) -> None:
+    first, *rest = printed(started[ASYNCHRONOUS])
     assert re.fullmatch(r"async-[-\d]+: InService", first)
     assert rest == [
         "19 of 20 results are right",
@@ -294,8 +234,8 @@ def test_requests_that_wait_in_a_queue(long: Processes, directory: Path) -> None
     assert len(log.read_text().splitlines()) == 21
 
 
-def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(long: Processes) -> None:
-    output = "\n".join([*printed(long[CANARY]), ""])
+def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(started: Processes) -> None:
+    output = "\n".join([*printed(started[CANARY]), ""])
     text = re.sub(r"-\d{4}(-\d\d){5}", "", output)
     lines = [line for line in text.splitlines() if ": Creating," not in line]
     assert "  Updating: Baking, 25 % of the requests" in lines
@@ -312,8 +252,8 @@ def test_a_canary_that_an_alarm_rolls_back_and_one_that_comes_about(long: Proces
     assert re.search(r"requests: \d+ answered\ndeleted\n$", came_about)
 
 
-def test_walk_throughs_leave_nothing(host: HostProcess, started: Processes, long: Processes) -> None:
-    for process in (*started.values(), *long.values()):
+def test_walk_throughs_leave_nothing(host: HostProcess, started: Processes) -> None:
+    for process in started.values():
         process.communicate(timeout=280)
     sagemaker = host.client("sagemaker")
     assert sagemaker.list_models()["Models"] == []
@@ -325,7 +265,7 @@ def test_walk_throughs_leave_nothing(host: HostProcess, started: Processes, long
 
 
 def test_clients_are_made_as_published_code_makes_them() -> None:
-    for name in (*NAMES, AUTOSCALING, ASYNCHRONOUS, "batch_transform", *SHORT):
+    for name in (*NAMES, "batch_transform", *SHORT):
         source = Path(f"examples/hosting/{name}.py").read_text()
         assert re.findall(r"boto3\.client\((.*)\)", source)
         assert not re.findall(r'boto3\.client\("[^"]*",', source)

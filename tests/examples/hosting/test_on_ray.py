@@ -8,6 +8,7 @@ import pytest
 
 from halimede.hosting.substrates.processes import marked
 from tests.support.host import start_host
+from tests.support.ray_cluster import light_nodes
 
 NAMES = ("single_model", "multi_model", "ab_test", "autoscaling", "batch_transform", "sessions")
 
@@ -15,8 +16,10 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(
-    tmp_path: Path, hosting: Path
+    tmp_path: Path, hosting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in light_nodes().items():
+        monkeypatch.setenv(name, value)
     flags = ("--substrate=ray", f"--node-directory={tmp_path / 'nodes'}", "--metric-period=1")
     with start_host(tmp_path / "host", *flags) as host:
         running = {
