@@ -45,7 +45,8 @@ class FakeMirror:
             raise self.away
         self.away = None
         for name in self.bucket:
-            self._world.add(name)
+            if not (self.directory / name).exists():  # it may be loaded just now
+                self._world.add(name)
 
     check = update_all = update_names
 
