@@ -40,7 +40,7 @@ def page_of(
         ApiError: its NextToken is none that was given.
     """
     kept = [entry for entry in entries if _is_wanted(entry, request, name, status)]
-    asked = request.get("SortBy")
+    asked = request.get("SortBy", "")
     by = {"Name": name, "Status": status or name}.get(asked, asked)
     if not all(by in entry for entry in kept):
         by = "CreationTime"
