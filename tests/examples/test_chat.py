@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from examples.chat.client import answer
 from examples.chat.pages import read_turns
 from tests.support.server import ServerProcess, start_server
 
-pytest.importorskip("transformers", reason="needs transformers: pip install 'halimede[transformers]'")
+if find_spec("transformers") is None:  # whose import takes a second
+    pytest.skip("needs transformers: pip install 'halimede[transformers]'", allow_module_level=True)
 
 
 BUILDS = """

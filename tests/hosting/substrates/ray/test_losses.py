@@ -39,7 +39,7 @@ class Load:
                 self.answers[self._of.ask()["pid"]] += 1
             except ClientError as error:
                 self.failures.append(str(error))
-            self._stop.wait(0.01)
+            self._stop.wait(0.03)
 
     @contextmanager
     def running(self) -> Iterator["Load"]:
