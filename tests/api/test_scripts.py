@@ -27,7 +27,7 @@ def test_a_script_of_three_lines_serves_its_function(tmp_path: Path) -> None:
         request = urllib.request.Request(
             f"http://{server.http}/v2/models/double/infer", json.dumps(body).encode()
         )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             assert json.load(response)["outputs"][0]["data"] == [8.0]
         assert "| double | __main__:double | function  | no    | x FP64 [1] | output FP64 [1] |" in server.log
         assert "after serving" not in server.log

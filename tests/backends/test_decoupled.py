@@ -40,7 +40,7 @@ def execute(
     received: dict[InferRequest, list[tuple[InferResponse | None, bool]]] = {each: [] for each in requests}
     open_requests = set(requests)
     while open_requests:
-        each, response, final = sent.get(timeout=30)
+        each, response, final = sent.get(timeout=60)
         assert each in open_requests
         received[each].append((response, final))
         if final:

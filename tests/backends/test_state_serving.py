@@ -145,7 +145,7 @@ def at_once(
         models.grpc.async_infer(model, grpc_inputs(INPUT=arrays[key]), take, **flags[key])
     found = {}
     for _ in requests:
-        key, result, error = outcomes.get(timeout=20)
+        key, result, error = outcomes.get(timeout=60)
         assert error is None, error
         found[key] = result.as_numpy("OUTPUT")[0].tolist()
     return found

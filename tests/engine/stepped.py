@@ -111,7 +111,7 @@ class Threaded(Instance):
 
     def _do(self, order: Do) -> None:
         self._orders.put(order)
-        self._done.get(timeout=10)
+        self._done.get(timeout=60)
         self._bench.settle()
 
     def abort(self) -> None:

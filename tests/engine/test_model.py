@@ -71,7 +71,7 @@ class Served:
 
         self.loop.call(send)
         for _ in requests:
-            assert self._answered.acquire(timeout=10)
+            assert self._answered.acquire(timeout=60)
         return requests
 
     def error(self) -> HalimedeError:
@@ -158,7 +158,7 @@ def test_drained_waits_for_what_is_in_flight() -> None:
 
 
 async def _soon(work: Coroutine[Any, Any, None]) -> None:
-    await asyncio.wait_for(work, 5)
+    await asyncio.wait_for(work, 60)
 
 
 def test_a_decoupled_model_answers_many_times_and_counts_once() -> None:

@@ -45,7 +45,7 @@ class Body:
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await test
 
     asyncio.run(limited())

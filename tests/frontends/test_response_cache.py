@@ -303,7 +303,7 @@ def test_a_stream_is_answered_from_the_cache(server: ServerProcess) -> None:
             tensor = grpcclient.InferInput("IN", [2, 2], "FP32")
             tensor.set_data_from_numpy(SAMPLE)
             client.async_stream_infer("counting", [tensor], request_id=name)
-            result, error = results.get(timeout=30)
+            result, error = results.get(timeout=60)
             assert error is None
             assert result.get_response().id == name
             assert number(result) == 1
@@ -454,7 +454,7 @@ def test_requests_go_on_while_redis_is_killed_and_restarted(tmp_path: Path) -> N
         finally:
             over.set()
             for thread in threads:
-                thread.join(30)
+                thread.join(60)
         assert failures == []
         assert counts(started)["fail"] == 0
         assert counts(started)["cache_hit"] > 0

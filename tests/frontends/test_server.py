@@ -82,7 +82,7 @@ class Client:
 
 def run(coroutine: Any) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(coroutine, 20))
+        runner.run(asyncio.wait_for(coroutine, 60))
 
 
 def test_an_open_endpoint_answers_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -93,7 +93,7 @@ def send_what_is_taken(clients: list[Client], head: bytes, size: int) -> tuple[i
             if not selector.get_map():
                 break
     for sock in left:
-        sock.settimeout(10)
+        sock.settimeout(60)
     return total - sum(map(len, left.values())), refused
 
 

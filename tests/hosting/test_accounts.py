@@ -215,7 +215,7 @@ def test_names_are_those_of_an_account_and_region(tmp_path: Path) -> None:
 
 
 def host_page(host: HostProcess) -> str:
-    with urllib.request.urlopen(f"{host.url}/metrics", timeout=20) as page:
+    with urllib.request.urlopen(f"{host.url}/metrics", timeout=60) as page:
         text: bytes = page.read()
     return text.decode()
 
@@ -422,7 +422,7 @@ def test_without_keys_there_is_one_account_and_regions_are_walls(keyless: Accoun
         keyless.invoke(B, US)
     # what is not signed is of the host's own region
     request = urllib.request.Request(f"{keyless.host.url}/endpoints/e/invocations", b"x", method="POST")
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.read() == f"{A} {EU}".encode()
     keyless.client("s3", A).create_bucket(Bucket="models")
     assert [each["Name"] for each in keyless.client("s3", B, EU).list_buckets()["Buckets"]] == ["models"]
@@ -433,7 +433,7 @@ def test_unsigned_requests_do_not_reach_other_regions(keyless: Accounts) -> None
     keyless.create_endpoint(A, US)
     request = urllib.request.Request(f"{keyless.host.url}/endpoints/e/invocations", b"x", method="POST")
     with pytest.raises(urllib.error.HTTPError) as raised:
-        urllib.request.urlopen(request, timeout=20)
+        urllib.request.urlopen(request, timeout=60)
     with raised.value as answer:
         assert answer.code == 400
         assert f"Endpoint e of account {B} not found" in answer.read().decode()

@@ -192,7 +192,7 @@ def test_the_keys_count_only_with_their_token(caller: Caller) -> None:
 def read(url: str) -> bytes:
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         data: bytes = answer.read()
     return data
 

@@ -78,7 +78,7 @@ class HostProcess:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/ping", timeout=10):
+            with urllib.request.urlopen(f"{self.url}/ping", timeout=60):
                 return True
         except urllib.error.HTTPError as error:
             with error:

@@ -26,7 +26,7 @@ class LoopThread:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float = 30) -> T:

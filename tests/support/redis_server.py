@@ -46,7 +46,7 @@ class RedisServer:
     def ask(self, *words: str) -> bytes:
         """What it says to a command, as it comes over the wire."""
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(10)
+            connection.settimeout(60)
             connection.connect(str(self.socket))
             request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
             connection.sendall(request.encode())

@@ -45,7 +45,7 @@ class ServerProcess:
     def get(self, path: str, address: str = "") -> tuple[int, bytes]:
         """Status and body of a GET over HTTP."""
         try:
-            with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=10) as response:
+            with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=60) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:

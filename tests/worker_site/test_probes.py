@@ -93,7 +93,7 @@ def test_a_coroutine_runs_on_the_event_loop_of_the_instance(server: Server) -> N
     loop = own.event_loop()
     assert loops == [loop, loop]
     own.stop_event_loop()
-    threads[0].join(10)
+    threads[0].join(60)
     loop.close()
 
 
@@ -104,7 +104,7 @@ def test_probes_during_a_call_share_its_answer(server: Server) -> None:
     def is_ready() -> bool:
         calls.append(threading.current_thread())
         began.set()
-        return go_on.wait(10)
+        return go_on.wait(60)
 
     probes = Probes(model(is_ready), runtime)
     probes.start(1)

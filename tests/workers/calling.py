@@ -94,7 +94,7 @@ class ScriptedModel(Model):
 
     def came(self) -> InferRequest:
         """The request that came last, once one more has come."""
-        assert self._came.acquire(timeout=10)
+        assert self._came.acquire(timeout=60)
         return self.requests[-1]
 
 

@@ -25,7 +25,7 @@ def in_worker(server: Server, function: Callable[[], Any]) -> Any:
     try:
         return outcome.recv()
     finally:
-        process.join(30)
+        process.join(60)
         process.close()
         outcome.close()
         server.disconnect()

@@ -70,7 +70,7 @@ class Served:
     def infer(self, number: int, request: tuple[Any, ...] = NO_TENSORS) -> InferRequest:
         """Ask for an inference: what it became."""
         self.client.send((wire.INFER, number, request, True, False))
-        assert self.came.acquire(timeout=10)
+        assert self.came.acquire(timeout=60)
         return self.requests[-1]
 
     def respond(self, request: InferRequest, response: InferResponse | None, final: bool = True) -> None:
@@ -161,10 +161,10 @@ def test_a_closed_socket_cancels_what_runs_on_it(served: Served) -> None:
     served.handlers[VALUE] = wait
     request = served.infer(1)
     served.client.send((VALUE,))
-    assert started.wait(10)
+    assert started.wait(60)
     served.client.close()
-    assert served.closed.wait(10)
-    assert stopped.wait(10)
+    assert served.closed.wait(60)
+    assert stopped.wait(60)
     assert request.cancelled
     served.respond(request, fp32(1))
 

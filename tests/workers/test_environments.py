@@ -469,7 +469,7 @@ def test_closing_stops_what_is_being_made(packed: Path, tmp_path: Path, temporar
         pass
     environments.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert [str(error) for error in errors] == ["the server is stopping"] * 2
     assert list(temporary.iterdir()) == []
 

@@ -78,7 +78,7 @@ def test_a_worker_that_somebody_kills_is_told_at_once(workers: Nursery) -> None:
     witness = Witness(workers, process)
     assert heard(process) == b"hello"
     os.kill(process.pid, signal.SIGKILL)
-    assert witness.over.wait(20)
+    assert witness.over.wait(60)
     assert witness.words[0].startswith("was killed by SIGKILL")
     assert "out-of-memory" in witness.words[0]
     assert heard(process) == b""
@@ -90,7 +90,7 @@ def test_an_end_before_anybody_watches_is_told_with_all_that_was_printed(workers
     assert heard(process) == b""
     workers.loop.run(process._ended.wait())  # noqa: SLF001 - how the process ended is told later
     witness = Witness(workers, process)
-    assert witness.over.wait(20)
+    assert witness.over.wait(60)
     assert witness.words == ["exited with status 3"]
     assert witness.output[False] == b"one line\nno end of line"
     workers.end(process)
@@ -137,7 +137,7 @@ def test_a_worker_that_only_closes_its_socket_is_killed_soon(workers: Nursery) -
     witness = Witness(workers, process)
     assert heard(process) == b""
     workers.loop.call(process.kill_soon)
-    assert witness.over.wait(20)
+    assert witness.over.wait(60)
     assert witness.words == ["was killed by the server"]
     workers.end(process)
 
@@ -188,7 +188,7 @@ def test_many_threads_may_start_workers_at_once(workers: Nursery) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len({process.pid for process in processes}) == 8
     for process in processes:
         assert heard(process) == b"hello"

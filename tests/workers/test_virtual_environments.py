@@ -296,7 +296,7 @@ def test_a_server_waits_for_what_another_installs(
 
     def run_slowly(arguments: list[str | Path], *_: object, **__: object) -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         run(arguments)
 
     class Waits(logging.Handler):
@@ -310,9 +310,9 @@ def test_a_server_waits_for_what_another_installs(
     try:
         with caplog.at_level(logging.INFO, "halimede"), ThreadPoolExecutor(2) as threads:
             first = threads.submit(prepare, environments, source, cache)
-            assert begun.wait(20)
+            assert begun.wait(60)
             second = threads.submit(prepare, Environments(), source, cache)
-            assert first.result(20).python == second.result(20).python
+            assert first.result(60).python == second.result(60).python
     finally:
         logger.removeHandler(handler)
     assert builds.count == 1

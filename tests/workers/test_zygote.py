@@ -164,7 +164,7 @@ def test_closing_ends_all_zygotes_and_workers_and_leaves_nothing() -> None:
 def test_a_zygote_outlives_the_thread_that_started_it(workers: Nursery) -> None:
     thread = threading.Thread(target=lambda: workers.end(workers.spawn()))
     thread.start()
-    thread.join(20)
+    thread.join(60)
     pid = workers.zygote.pid
     process = workers.spawn("greet")
     assert heard(process) == b"hello"

@@ -59,7 +59,7 @@ def nursery() -> Iterator[Nursery]:
 
 def heard(process: WorkerProcess) -> bytes:
     """The next message of the worker; b"" when its end of the socket is closed."""
-    process.work.settimeout(20)
+    process.work.settimeout(60)
     try:
         return process.work.recv(65536)
     finally:

@@ -50,7 +50,7 @@ class Asked:
             self.over.set()
 
     def wait(self) -> "Asked":
-        assert self.over.wait(30)
+        assert self.over.wait(60)
         return self
 
     @property

@@ -149,7 +149,7 @@ def test_two_share_each_step_and_the_third_waits_in_the_queue(model: Model) -> N
     model.go_on(2)
     assert waiting.is_alive()
     model.go_on()
-    waiting.join(30)
+    waiting.join(60)
     assert "".join(third.wait().texts) == "12"
     assert "".join(first.wait().texts) == "bcdefghij"
     assert "".join(second.wait().texts) == "BCD"
@@ -359,7 +359,7 @@ def test_a_broken_engine_fails_its_texts_and_ends_the_process(
     model.go_on(1)
     assert isinstance(asked.wait().error, UnavailableError)
     assert "the engine is broken" in str(asked.error)
-    assert ended.wait(30)
+    assert ended.wait(60)
 
 
 def test_an_engine_that_breaks_while_nothing_is_written_ends_the_process(
@@ -368,7 +368,7 @@ def test_an_engine_that_breaks_while_nothing_is_written_ends_the_process(
     ended = threading.Event()
     monkeypatch.setattr(instance, "end_process", ended.set)
     model.break_engine()
-    assert ended.wait(30)
+    assert ended.wait(60)
 
 
 def test_reports_have_each_token_once_and_first_tokens_before_last_responses(model: Model) -> None:
@@ -426,9 +426,9 @@ def test_a_report_follows_when_the_last_text_is_cancelled(model: Model) -> None:
     asked = Asked("a")
     model.ask(asked)
     model.go_on(1)
-    assert begun.wait(30)
+    assert begun.wait(60)
     asked.request.cancelled = True
     model.go_on()
     assert isinstance(asked.wait().error, CancelledError)
-    assert over.wait(30)
+    assert over.wait(60)
     assert [report.running for report in reports][-1] == 0

@@ -120,7 +120,7 @@ def test_only_outputs_that_are_wanted_count(world: World, gpu: FakeGpu) -> None:
     answered = threading.Event()
     request = InferRequest("e", row(1), lambda response, final: answered.set(), outputs=("Y",))
     world.loop.call(made.infer, request)
-    assert answered.wait(10)
+    assert answered.wait(60)
     assert (gpu.downloads, len(b.taken)) == (1, 1)
     b.taken.clear()
 
@@ -194,8 +194,8 @@ def test_a_batch_shared_with_a_client_of_the_model_is_copied_to_the_host(world: 
         world.models["a"].infer(InferRequest("a", {"INPUT0": row(5)["X"]}, respond))
 
     world.loop.call(send)
-    assert ended.acquire(timeout=10)
-    assert ended.acquire(timeout=10)
+    assert ended.acquire(timeout=60)
+    assert ended.acquire(timeout=60)
     outputs = {name: tensor for answer in answers if answer for name, tensor in answer.outputs.items()}
     assert {name: values(tensor) for name, tensor in outputs.items()} == {"OUTPUT0": [6] * 4, "Y": [3] * 4}
     assert list(world.models["a"].statistics.batches) == [2]

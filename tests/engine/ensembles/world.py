@@ -93,7 +93,7 @@ class World:
 
         self.loop.call(send)
         for _ in inputs:
-            assert ended.acquire(timeout=10)
+            assert ended.acquire(timeout=60)
         return responses
 
     def close(self) -> None:

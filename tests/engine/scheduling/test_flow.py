@@ -29,10 +29,10 @@ class Sender:
 
     def reaches(self, count: int) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self.count >= count, 10)
+            return self._changed.wait_for(lambda: self.count >= count, 60)
 
     def ends(self) -> bool:
-        self._thread.join(10)
+        self._thread.join(60)
         return not self._thread.is_alive()
 
     def stays_at(self, count: int) -> bool:

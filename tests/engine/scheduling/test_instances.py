@@ -59,7 +59,7 @@ def run(instance: Instance, batches: list[Batch]) -> None:
         runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
         for item in batches:
             if not loop.call(runner.run, item):
-                assert done.acquire(timeout=10)
+                assert done.acquire(timeout=60)
         runner.close()
 
 
@@ -97,7 +97,7 @@ def test_a_model_of_some_time_stays_on_its_thread_while_others_are_under_way() -
         for _ in range(2 * MIN_WATCHED + MANY):
             started = loop.call(lambda: [runner.run(batch()) for runner in (first, second)])
             for on_loop in started:
-                assert on_loop or done.acquire(timeout=10)
+                assert on_loop or done.acquire(timeout=60)
         first.close()
         second.close()
     assert set(instance.threads) == {"first"}
@@ -118,7 +118,7 @@ def test_a_model_of_some_time_stays_on_its_thread_while_requests_wait_for_it() -
 
         runner = Runner("instance-thread", instance, loop.loop, next_batch)
         loop.call(runner.run, waiting.pop())
-        assert done.wait(10)
+        assert done.wait(60)
         runner.close()
     assert set(instance.threads) == {"instance-thread"}
 
@@ -134,7 +134,7 @@ def test_one_slow_batch_sends_the_model_back_to_its_thread() -> None:
         for number, item in enumerate(batches):
             instance.cost_us = 2000 if number == len(batches) - 2 else 0
             if not loop.call(runner.run, item):
-                assert done.acquire(timeout=10)
+                assert done.acquire(timeout=60)
         runner.close()
     assert instance.threads[-2:] == ["test-loop", "instance-thread"]
 
@@ -159,7 +159,7 @@ def test_a_nice_instance_gives_way_on_a_thread_of_its_own() -> None:
         runner = Runner("nice-thread", instance, loop.loop, lambda runner, batch: done.release(), 19)
         for _ in range(MANY):
             assert not loop.call(runner.run, batch())
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=60)
         runner.close()
     assert set(levels) == {19}
     assert set(instance.threads) == {"nice-thread"}
@@ -243,7 +243,7 @@ class Gated(Recording):
 
     def execute(self, batch: Batch) -> None:
         self.begun.append(batch)
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         super().execute(batch)
 
 
@@ -256,10 +256,10 @@ def test_an_instance_of_short_batches_takes_one_ahead_if_it_may(ahead: bool) -> 
             "instance-thread", instance, loop.loop, lambda runner, batch: done.release(), ahead=ahead
         )
         assert state_after(loop, runner, batch()) == (False, True)  # how long it takes is not known yet
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=60)
         for _ in range(MANY):
             loop.call(runner.run, batch())
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=60)
         instance.gate.clear()
         one, two = batch(), batch()
         assert state_after(loop, runner, one) == (ahead, True)
@@ -267,7 +267,7 @@ def test_an_instance_of_short_batches_takes_one_ahead_if_it_may(ahead: bool) -> 
             assert state_after(loop, runner, two) == (False, True)
         instance.gate.set()
         for _ in range(1 + ahead):
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=60)
         assert instance.begun[-1 - ahead :] == [one, two][: 1 + ahead]
         assert state(runner) == (True, False)
         runner.close()
@@ -289,8 +289,8 @@ def test_an_instance_that_has_nothing_to_run_rests_once_on_its_thread(
         runner = Runner("instance-thread", instance, loop.loop, lambda runner, batch: done.release())
         for _ in range(2):
             assert not loop.call(runner.run, batch())
-            assert done.acquire(timeout=10)
-            assert rested.get(timeout=10) == "instance-thread"
+            assert done.acquire(timeout=60)
+            assert rested.get(timeout=60) == "instance-thread"
             with pytest.raises(Empty):
                 rested.get(timeout=0.2)
         runner.close()
@@ -306,5 +306,5 @@ def test_an_instance_of_long_batches_takes_none_ahead() -> None:
         )
         for _ in range(4):
             assert state_after(loop, runner, batch()) == (False, True)
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=60)
         runner.close()

@@ -26,7 +26,7 @@ FILES = (
 def asked(
     server: ServerProcess, path: str, headers: dict[str, str] | None = None, method: str = "GET"
 ) -> Iterator[http.client.HTTPResponse]:
-    connection = http.client.HTTPConnection(server.http, timeout=20)
+    connection = http.client.HTTPConnection(server.http, timeout=60)
     try:
         connection.request(method, path, headers=headers or {})
         yield connection.getresponse()
@@ -56,7 +56,7 @@ def next_event(response: http.client.HTTPResponse) -> tuple[str, Any]:
 
 def infer(server: ServerProcess, numbers: list[int]) -> None:
     tensor = {"name": "numbers", "datatype": "INT32", "shape": [1, len(numbers)], "data": numbers}
-    connection = http.client.HTTPConnection(server.http, timeout=20)
+    connection = http.client.HTTPConnection(server.http, timeout=60)
     connection.request("POST", "/v2/models/identity/infer", json.dumps({"inputs": [tensor]}))
     assert connection.getresponse().status == 200
     connection.close()

@@ -51,7 +51,7 @@ def load(server: ServerProcess) -> Iterator[None]:
         body = json.dumps({"inputs": [tensor]}).encode()
         url = f"http://{server.http}/v2/models/{model}/infer"
         try:
-            urllib.request.urlopen(url, body, timeout=10).close()
+            urllib.request.urlopen(url, body, timeout=60).close()
         except urllib.error.HTTPError as error:
             error.close()
 

@@ -265,11 +265,11 @@ def test_a_stream_serves_ordinary_and_decoupled_models(url: str) -> None:
         client.async_stream_infer("fp32", [tensor], request_id="a")
         client.async_stream_infer("none", [tensor], request_id="b")
         client.async_stream_infer("fp32", [tensor], request_id="c")
-        first, second, third = (answers.get(timeout=10) for _ in range(3))
+        first, second, third = (answers.get(timeout=60) for _ in range(3))
         client.async_stream_infer(
             "repeat", repeat_inputs([4, 5]), request_id="d", enable_empty_final_response=True
         )
-        decoupled = [answers.get(timeout=10)[0].get_response() for _ in range(3)]
+        decoupled = [answers.get(timeout=60)[0].get_response() for _ in range(3)]
         client.stop_stream()
 
     assert first[0].get_response().id == "a"
@@ -291,7 +291,7 @@ def test_stopping_a_stream_waits_for_its_responses(url: str) -> None:
         client.async_stream_infer("repeat", repeat_inputs([1, 2, 3], delay_ms=20))
         client.stop_stream()
 
-    assert [answers.get(timeout=10).as_numpy("OUT")[0] for _ in range(3)] == [1, 2, 3]
+    assert [answers.get(timeout=60).as_numpy("OUT")[0] for _ in range(3)] == [1, 2, 3]
 
 
 def test_the_asyncio_client_is_served(url: str) -> None:
@@ -344,11 +344,11 @@ def test_a_cancelled_stream_cancels_its_requests(url: str) -> None:
     with triton.InferenceServerClient(url) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("repeat", repeat_inputs([1] * 3, delay_ms=200))
-        assert answers.get(timeout=10)[1] is None
+        assert answers.get(timeout=60)[1] is None
         client.stop_stream(cancel_requests=True)
-        ends = [answers.get(timeout=10)]
+        ends = [answers.get(timeout=60)]
         while ends[-1][1] is None:
-            ends.append(answers.get(timeout=10))
+            ends.append(answers.get(timeout=60))
 
     assert ends[-1][1].status() == "StatusCode.CANCELLED"
 
@@ -366,7 +366,7 @@ def test_a_cancelled_call_leaves_the_queue(url: str) -> None:
         client.async_infer("slow", [tensor], answered).cancel()
         with pytest.raises(InferenceServerException) as caught:
             client.infer("slow", [tensor], client_timeout=0.02)
-        outcomes = [answers.get(timeout=10)[1] for _ in range(2)]
+        outcomes = [answers.get(timeout=60)[1] for _ in range(2)]
         statistics = client.get_inference_statistics("slow").model_stats[0]
 
     assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"

@@ -236,7 +236,7 @@ def lazy(gate: threading.Event) -> Iterator[int]:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(30)
+        thread.join(60)
 
 
 @contextmanager
@@ -279,7 +279,7 @@ def test_an_early_answer_ends_what_the_container_before_still_sends() -> None:
             answer = row.ask(b"x")
             assert (answer.status, answer.body) == (413, b"enough")
             assert answer.headers["x-halimede-container"] == "c2"
-        assert ended.wait(20)
+        assert ended.wait(60)
 
 
 def test_requests_and_times_are_counted_by_container() -> None:

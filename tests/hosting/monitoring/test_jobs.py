@@ -222,7 +222,7 @@ def endless(real: Monitored) -> Iterator[Path]:
     over.set()
     # whoever waits for the other end goes on
     end = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-    writing.join(30)
+    writing.join(60)
     os.close(end)
 
 

@@ -485,7 +485,7 @@ class TestInstances:
             futures = [threads.submit(ask, rig, "a") for _ in range(4)]
             wait_until(lambda: rig.source.fetched == ["a"])
             leave(rig, number)
-            assert [future.result(10) for future in futures] == [b"body"] * 4
+            assert [future.result(60) for future in futures] == [b"body"] * 4
             assert rig.source.fetched == ["a", "a"]
             assert len(rig.fakes[1 - number].models) == 1
             assert rig.fakes[number].models == {}

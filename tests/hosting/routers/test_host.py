@@ -214,7 +214,7 @@ class TestAnEndpoint:
         finally:
             stopped.set()
             for each in threads:
-                each.join(20)
+                each.join(60)
         assert failures == []
 
     def test_requests_of_all_routers_are_in_its_metrics(self, host: HostProcess, shared_place: Path) -> None:

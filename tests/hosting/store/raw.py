@@ -17,7 +17,7 @@ def ask(
     host: StoreHost, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> tuple[HTTPResponse, bytes]:
     """The response to a request, and its body."""
-    connection = HTTPConnection("127.0.0.1", host.port, timeout=20)
+    connection = HTTPConnection("127.0.0.1", host.port, timeout=60)
     try:
         connection.request(method, target, body, dict(headers or {}))
         response = connection.getresponse()
@@ -53,6 +53,6 @@ def sha256(data: bytes) -> str:
 
 def connect(host: StoreHost, head: str, body: bytes = b"") -> socket.socket:
     """A connection on which a head and some of a body have been sent."""
-    connection = socket.create_connection(("127.0.0.1", host.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", host.port), timeout=60)
     connection.sendall(head.replace("\n", "\r\n").encode() + body)
     return connection

@@ -69,7 +69,7 @@ def process(directory: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
 
 def test_a_host_that_is_killed_in_the_middle_of_uploads_leaves_nothing_of_them(tmp_path: Path) -> None:
     with process(tmp_path) as (port, running):
-        connections = [HTTPConnection("127.0.0.1", port, timeout=20) for _ in range(3)]
+        connections = [HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3)]
         connections[0].request("PUT", "/models")
         assert connections[0].getresponse().read() == b""
         connections[0].request("PUT", "/models/whole", b"x")
@@ -218,7 +218,7 @@ def test_a_client_is_not_read_faster_than_the_disk_writes(
     write = NewBlob.write
 
     def slow(self: NewBlob, data: Any) -> None:
-        go_on.wait(20)
+        go_on.wait(60)
         write(self, data)
 
     monkeypatch.setattr(NewBlob, "write", slow)

@@ -228,7 +228,7 @@ def test_a_file_that_changes_while_it_is_sent_is_broken_off(
     (files / "a").write_bytes(bytes(64 * MIB))
     offer = offered(host, "s3://local/a", files)
     address = urlsplit(offer.url)
-    connection = HTTPConnection(address.hostname or "", address.port, timeout=20)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=60)
     with closing(connection):
         connection.request("GET", address.path)
         response = connection.getresponse()

@@ -60,7 +60,7 @@ def v4(host: StoreHost) -> Iterator[Any]:
 def use(method: str, url: str, body: bytes = b"", **headers: str) -> tuple[HTTPResponse, bytes]:
     """The response to a request for a URL as it is, and its body."""
     parts = urlsplit(url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, url.partition(parts.netloc)[2], body or None, named)
@@ -338,7 +338,7 @@ def test_buckets_in_the_name_of_the_host(host: StoreHost) -> None:
         url = client.generate_presigned_url("get_object", Params={"Bucket": "models", "Key": "a"})
         client.close()
         assert url.startswith(f"http://models.localhost:{host.port}/a?")
-        connection = HTTPConnection("127.0.0.1", host.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", host.port, timeout=60)
         try:
             target = url.partition(f":{host.port}")[2]
             connection.request("GET", target, headers={"Host": f"models.localhost:{host.port}"})

@@ -163,5 +163,5 @@ def test_large_files_travel_through_shared_memory(server: Server, monkeypatch: p
         reader.start()
         monkeypatch.setattr(runtime, "call", Channel(ours, Memory()).send)
         load_model("m", "{}", {"file:1/model.bin": content})
-        reader.join(10)
+        reader.join(60)
     assert received == [(LOAD_MODEL, "m", "{}", {"file:1/model.bin": content})]

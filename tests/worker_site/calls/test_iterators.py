@@ -189,11 +189,11 @@ def test_a_slow_reader_holds_the_model_back_and_a_leaver_does_not(server: Server
     assert result(next(responses)) == [0]
     for number in range(1, sent + 1):
         assert result(next(responses)) == [number]
-    assert drained.acquire(timeout=10)
+    assert drained.acquire(timeout=60)
     while not is_congested(request):
         server.respond(request, fp32(0), False)
     del responses
-    assert drained.acquire(timeout=10)
+    assert drained.acquire(timeout=60)
     server.respond(request, None, True)
     assert result(echo([3]).exec()) == [3]
 

@@ -41,7 +41,7 @@ class Streams:
 
     def wait(self, streams: int) -> None:
         with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.streams) >= streams, 10)
+            assert self._arrived.wait_for(lambda: len(self.streams) >= streams, 60)
 
 
 @pytest.fixture
@@ -224,9 +224,9 @@ def test_a_stream_that_begins_after_the_client_has_left_goes_nowhere() -> None:
     with serve(keep) as served:
         with served.client() as client:
             client.send(get())
-            assert arrived.wait(10)
+            assert arrived.wait(60)
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        assert gone.wait(10)
+        assert gone.wait(60)
         served.loop.call(lambda: None)
 
         def stream() -> None:
@@ -287,7 +287,7 @@ def test_a_client_that_stops_reading_fills_its_stream(served: Served, streams: S
             assert room.wait(10)
             assert not stream.full
             write(served.loop, stream, end=True)
-            assert reading.result(10).count(b"#") == written * size
+            assert reading.result(60).count(b"#") == written * size
 
 
 def test_a_stream_that_waits_its_turn_fills_too(served: Served, streams: Streams) -> None:
