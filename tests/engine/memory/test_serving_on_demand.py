@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -89,10 +90,11 @@ def write_ensemble(repository: Path, name: str, *steps: str) -> None:
     )
 
 
-def write_gated(repository: Path, name: str) -> Callable[[], None]:
-    """A model whose load ends when the returned function has been called."""
+def write_gated(repository: Path) -> tuple[str, Callable[[], None]]:
+    """A new model, and a function that lets its load end."""
+    name = f"gated-{uuid4().hex}"
     python_model(repository, name, GATED, FLOATS)
-    return (repository / name / "go").touch
+    return name, (repository / name / "go").touch
 
 
 @pytest.fixture(scope="module")
@@ -207,60 +209,59 @@ def test_models_come_and_go_and_every_answer_is_right(served: OnDemand) -> None:
     assert all(held[name] > 4 * MIB for name in held if name in ONNX)
     index = served.index()
     assert {name for name, (state, _) in index.items() if state == "READY"} - {"chain"} == set(held)
-    assert set(index.values()) <= {("READY", ""), ("UNAVAILABLE", "unloaded"), ("", "")}
+    assert {index[name] for name in names} <= {("READY", ""), ("UNAVAILABLE", "unloaded"), ("", "")}
     assert served.server.get("/v2/health/ready")[0] == 200
 
 
 def test_concurrent_first_requests_cause_one_load(served: OnDemand) -> None:
-    release = write_gated(served.repository, "together")
+    name, release = write_gated(served.repository)
     with ThreadPoolExecutor(16) as threads:
         answers = [
-            threads.submit(served.infer, "together", over=over) for over in ("http", "grpc") for _ in range(8)
+            threads.submit(served.infer, name, over=over) for over in ("http", "grpc") for _ in range(8)
         ]
-        served.server.wait_for("loading: together:1")
+        served.server.wait_for(f"loading: {name}:1")
         release()
         assert all((answer.result(60) == 7).all() for answer in answers)
-    assert served.loads("together") == 1
+    assert served.loads(name) == 1
 
 
 def test_a_request_gives_up_at_its_deadline_while_the_load_goes_on(served: OnDemand) -> None:
-    release = write_gated(served.repository, "slow")
-    status, _ = served.error("slow", over="grpc", timeout=2)
+    name, release = write_gated(served.repository)
+    status, _ = served.error(name, over="grpc", timeout=2)
     assert status == "StatusCode.DEADLINE_EXCEEDED"
-    assert served.index()["slow"][0] == "LOADING"
+    assert served.index()[name][0] == "LOADING"
     release()
-    assert (served.infer("slow", over="grpc") == 7).all()
-    assert served.loads("slow") == 1
+    assert (served.infer(name, over="grpc") == 7).all()
+    assert served.loads(name) == 1
 
 
 def test_a_request_waits_no_longer_than_the_flag_says(tmp_path: Path) -> None:
-    release = write_gated(tmp_path, "slow")
+    name, release = write_gated(tmp_path)
     with serve(tmp_path, "--ondemand-timeout-secs=1") as served:
-        assert served.error("slow") == (
-            "503", "model 'slow' is still being loaded after 1 s; the load goes on",
+        assert served.error(name) == (
+            "503", f"model '{name}' is still being loaded after 1 s; the load goes on",
         )  # fmt: skip
         release()
-        served.server.wait_for("successfully loaded 'slow'")
-        assert (served.infer("slow") == 7).all()
+        served.server.wait_for(f"successfully loaded '{name}'")
+        assert (served.infer(name) == 7).all()
 
 
 def test_a_client_that_leaves_stops_no_load(served: OnDemand) -> None:
-    release = write_gated(served.repository, "left")
+    name, release = write_gated(served.repository)
     host, port = served.server.http.split(":")
     body = json.dumps(
         {"inputs": [{"name": "IN", "shape": [4], "datatype": "FP32", "data": [1, 1, 1, 1]}]}
     ).encode()
     with socket.create_connection((host, int(port))) as client:
         client.sendall(
-            b"POST /v2/models/left/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-            % len(body)
-            + body
+            b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
+            % (name.encode(), len(body), body)
         )
-        served.server.wait_for("loading: left:1")
+        served.server.wait_for(f"loading: {name}:1")
     release()
-    served.server.wait_for("successfully loaded 'left'")
-    assert (served.infer("left") == 7).all()
-    assert served.loads("left") == 1
+    served.server.wait_for(f"successfully loaded '{name}'")
+    assert (served.infer(name) == 7).all()
+    assert served.loads(name) == 1
 
 
 def test_a_broken_model_fails_alone(served: OnDemand) -> None:
