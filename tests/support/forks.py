@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+_ROOT = Path(__file__).parents[2]
+
 _MODULES = {
     "serve": ("halimede.cli.serve", "halimede.cli.process", "uvloop"),
     "sagemaker-serve": ("halimede.cli.sagemaker.command", "halimede.cli.process", "uvloop"),
@@ -125,7 +127,11 @@ class _Server:
         with theirs:
             command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno()), *modules]
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                command,
+                cwd=_ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
             )
         self._variables = _read_at_start(os.environ)
         atexit.register(self._end)
@@ -153,6 +159,7 @@ class _Server:
 
     def _end(self) -> None:
         self._socket.close()
+        self._process.terminate()
         self._process.wait()
 
 
