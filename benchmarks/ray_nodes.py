@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _dead() -> set[str]:
-    return {each["NodeID"] for each in ray.nodes() if not each["Alive"]}  # type: ignore[no-untyped-call]
+    return {each["NodeID"] for each in ray.nodes() if not each["Alive"]}
 
 
 if __name__ == "__main__":

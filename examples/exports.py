@@ -35,7 +35,7 @@ def save_torchscript(module: torch.nn.Module, example: Sequence[torch.Tensor], p
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _quiet(), torch.inference_mode():
-        traced = torch.jit.trace(module, tuple(example))  # type: ignore[no-untyped-call]  # it has no annotations
+        traced = torch.jit.trace(module, tuple(example))
         torch.jit.save(traced, path)
 
 

@@ -84,7 +84,7 @@ def loaded(kind: str, size: Size, directory: Path) -> Callable[[torch.Tensor], o
     """What PyTorch makes of the file."""
     match kind:
         case "torchscript":
-            return torch.jit.load(directory / "model.pt").eval()  # type: ignore[no-untyped-call]  # it has no annotations
+            return torch.jit.load(directory / "model.pt").eval()
         case "export":
             return torch.export.load(directory / "model.pt2").module()
         case "aotinductor":

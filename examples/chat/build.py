@@ -26,7 +26,7 @@ def build(directory: Path, steps: int = STEPS, kind: str = KINDS[0]) -> str:
         kind: its architecture.
     """
     repository = directory / "models"
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    logging.disable_progress_bar()
     shutil.rmtree(repository, ignore_errors=True)
     shutil.copytree(HERE / "models", repository)
     turns = read_turns()

@@ -42,7 +42,7 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTra
     tokenizer.train_from_iterator(texts, trainer)
     begin = (BEGIN, tokenizer.token_to_id(BEGIN))
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[begin])
-    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # it has no annotations
+    made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END, pad_token=END, model_max_length=CONTEXT
     )
     made.chat_template = TEMPLATE
@@ -101,7 +101,7 @@ def train(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    model.eval()  # type: ignore[no-untyped-call]  # it has no annotations
+    model.eval()
     return loss.item()
 
 

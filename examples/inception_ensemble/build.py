@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 def frozen(network: keras.Model) -> bytes:
     """The network as a GraphDef, with its weights: tensor ``pixels`` to tensor ``probabilities``."""
 
-    @tensorflow.function  # type: ignore[untyped-decorator]  # it has no annotations
+    @tensorflow.function
     def run(images: tensorflow.Tensor) -> tensorflow.Tensor:
         return tensorflow.identity(network(images, training=False), name="probabilities")
 

@@ -19,7 +19,7 @@ THREADS = len(os.sched_getaffinity(0))
 def torchscript(repository: Path) -> Run:
     """The TorchScript file, loaded."""
     path = repository / "resnet50_torchscript" / "1" / "model.pt"
-    return _torch_run(torch.jit.load(path))  # type: ignore[no-untyped-call]  # it has no annotations
+    return _torch_run(torch.jit.load(path))
 
 
 def export(repository: Path) -> Run:

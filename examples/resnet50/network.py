@@ -68,7 +68,7 @@ class ResNet50(nn.Module):
         """The scores."""
         x = self.maxpool(torch.relu(self.bn1(self.conv1(image))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(torch.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]  # PyTorch says Any
+        return self.fc(torch.flatten(self.avgpool(x), 1))
 
 
 def random_resnet50(images: torch.Tensor, *, small: bool) -> ResNet50:

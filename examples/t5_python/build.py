@@ -25,7 +25,7 @@ def build(directory: Path, numbers: int = NUMBERS, steps: int = STEPS) -> str:
         steps: batches that it is trained with.
     """
     repository = directory / "models"
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    logging.disable_progress_bar()
     shutil.rmtree(repository, ignore_errors=True)
     shutil.copytree(HERE / "models", repository, ignore=shutil.ignore_patterns("__pycache__"))
     unseen = held_out(numbers)

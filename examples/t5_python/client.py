@@ -29,7 +29,7 @@ def translate(client: triton.InferenceServerClient, texts: list[str]) -> list[st
 
 def translate_here(checkpoint: str, texts: list[str]) -> list[str]:
     """What transformers makes of the texts in this process, all as one batch."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    logging.disable_progress_bar()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
     model: Any = T5ForConditionalGeneration.from_pretrained(checkpoint)
     tokens = tokenizer([PREFIX + text for text in texts], padding=True, return_tensors="pt")

@@ -30,7 +30,7 @@ def make_tokenizer(pairs: list[Pair]) -> PreTrainedTokenizerFast:
     tokenizer.train_from_iterator([text for pair in pairs for text in pair], trainer)
     end = (END, tokenizer.token_to_id(END))
     tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[end])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # it has no annotations
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN
     )
 

@@ -36,7 +36,7 @@ class _Decoder(torch.nn.Module):
         self, tokens: Tensor, attention_mask: Tensor, positions: Tensor, beams: Tensor, *past: Tensor
     ) -> tuple[Tensor, ...]:
         rows, new, total = tokens.shape[0], tokens.shape[1], attention_mask.shape[1]
-        angles = (positions[:, :, None].float() * self.frequencies[None, None, :])[:, None]  # type: ignore[index]
+        angles = (positions[:, :, None].float() * self.frequencies[None, None, :])[:, None]
         angles = torch.cat((angles, angles), -1)
         causal = torch.arange(total)[None, :] <= (torch.arange(new) + (total - new))[:, None]
         mask = torch.where(causal[None, None] & (attention_mask[:, None, None, :] > 0), 0.0, -1e9)

@@ -49,7 +49,7 @@ def tokenizer(pad_id: int) -> Any:
 
 def save(kind: str, directory: Path, task: str = "", **settings: Any) -> None:
     """Save a model of `transformers` with its tokenizer; `task` is the end of its class, such as ForMaskedLM."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    logging.disable_progress_bar()
     torch.set_num_threads(1)  # small as they are, more would wait for each other
     torch.manual_seed(1)
     words = tokenizer(1 if kind in ("roberta", "mpnet") else 0)

@@ -30,5 +30,5 @@ def test_vocabularies_of_sentencepiece() -> None:
     )
     model.pre_tokenizer = pre_tokenizers.Metaspace()
     model.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
-    pieces = VocabularyPieces(PreTrainedTokenizerFast(tokenizer_object=model))  # type: ignore[no-untyped-call]
+    pieces = VocabularyPieces(PreTrainedTokenizerFast(tokenizer_object=model))
     assert [pieces.bytes_of(token) for token in (1, 2, 3, 4, 5)] == [b" the", b" ", b"caf", b"\xc3", b"\xa9"]

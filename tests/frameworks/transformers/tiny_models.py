@@ -42,7 +42,7 @@ def tokenizer() -> Any:
 
 def make(kind: str, **settings: Any) -> Any:
     """A model of a type, in evaluation mode, with other settings than usual."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+    logging.disable_progress_bar()
     torch.set_num_threads(1)  # small as they are, more would wait for each other
     torch.manual_seed(1)
     words = tokenizer()

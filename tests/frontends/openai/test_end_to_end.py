@@ -323,7 +323,8 @@ def test_many_callers_get_their_own_words(client: OpenAI) -> None:
         if number % 2:
             chunks = client.completions.create(model="writer", prompt=f"caller {number}", stream=True)
             return "".join(chunk.choices[0].text for chunk in chunks)
-        return client.completions.create(model="writer", prompt=f"caller {number}").choices[0].text
+        text: str = client.completions.create(model="writer", prompt=f"caller {number}").choices[0].text
+        return text
 
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(ask, range(64))) == [f"caller {number} " for number in range(64)]

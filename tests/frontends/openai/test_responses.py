@@ -82,7 +82,7 @@ def test_the_events_of_a_stream_have_their_order(strict: OpenAI) -> None:
 
 def test_events_are_named_as_their_types(server: ServerProcess, client: OpenAI) -> None:
     body = {"model": "writer", "input": "x", "stream": True}
-    with client.with_streaming_response.responses.create(**body) as raw:  # type: ignore[call-overload]
+    with client.with_streaming_response.responses.create(**body) as raw:
         lines = [line for line in raw.iter_lines() if line]
     names = [line.removeprefix("event: ") for line in lines[::2]]
     assert names == [json.loads(line.removeprefix("data: "))["type"] for line in lines[1::2]]

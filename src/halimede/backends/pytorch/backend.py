@@ -149,7 +149,7 @@ class PyTorchModel(BackendModel):
             self._programs.pop().close()
         self._shared.clear()
         self._first = None
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # it has no annotations
+        if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # PyTorch keeps what is free for itself: others may want it
 
     def _described(self) -> Program:

@@ -41,7 +41,10 @@ def output_names(spec: pytree.TreeSpec) -> list[Name]:
 
 def leaves(spec: pytree.TreeSpec) -> list[tuple[Any, Any]]:
     """Path of each leaf, and its number."""
-    return pytree.tree_flatten_with_path(pytree.tree_unflatten(range(spec.num_leaves), spec))[0]
+    found: list[tuple[Any, Any]] = pytree.tree_flatten_with_path(
+        pytree.tree_unflatten(range(spec.num_leaves), spec)
+    )[0]
+    return found
 
 
 def _named(name: str, place: str, path: Sequence[Any]) -> Name:

@@ -63,7 +63,7 @@ class TorchScript(Program):
     """
 
     def __init__(self, path: str, device: str | None) -> None:
-        module = torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]  # it has no annotations
+        module = torch.jit.load(path, map_location=device)
         if hasattr(module, "training"):  # a frozen module is in evaluation mode for good
             module.eval()
         schema = module.forward.schema

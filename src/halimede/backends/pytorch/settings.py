@@ -62,7 +62,10 @@ class Settings:
 
     def without_grad(self) -> AbstractContextManager[object]:
         """What runs happen under, one after the other; its flag is that of the running thread alone."""
-        return torch.inference_mode() if self.inference_mode else torch.no_grad()
+        context: AbstractContextManager[object] = (
+            torch.inference_mode() if self.inference_mode else torch.no_grad()
+        )
+        return context
 
     def optimizing(self) -> AbstractContextManager[object]:
         """What one run happens under besides."""

@@ -40,7 +40,7 @@ class TransformersModel(BackendModel):
         super().__init__(source, options)
         self._settings = LanguageSettings.of(source.config)
         self._dtype = choice_parameter(source.config, "dtype", _DTYPES) or "auto"
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no annotations
+        transformers_logging.disable_progress_bar()
         self._directory = source.version_directory
         self._config = _read_config(self._directory)
         self._tokenizer = HuggingFaceTokenizer(self._directory)

@@ -72,7 +72,7 @@ class Sampler:
         scores = self._shifted(logits.to("cpu", copy=True), tokens)[None]
         if self._random is None:
             return int(scores.argmax())
-        scores = self._processors(torch.empty((1, 0), dtype=torch.long), scores)  # type: ignore[arg-type]
+        scores = self._processors(torch.empty((1, 0), dtype=torch.long), scores)
         return int(torch.multinomial(scores.softmax(-1), 1, generator=self._random))
 
     def completes(self, token: int) -> bool:

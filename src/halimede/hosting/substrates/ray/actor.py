@@ -43,7 +43,7 @@ class InstanceActor:
         """An actor that has started nothing."""
         self._settings = settings
         self._node = ray.get_runtime_context().get_node_id()
-        self._address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._address: str = ray.util.get_node_ip_address()
         self._state = ActorState()
         self._files: NodeDirectory | None = None
         self._store: NodeStore | None = None

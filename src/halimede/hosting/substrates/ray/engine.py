@@ -372,7 +372,7 @@ _Cluster = tuple[list[dict[str, Any]], dict[str, dict[str, float]]]
 
 def _cluster() -> _Cluster:
     """What Ray says of its nodes, and what nobody has of them, by their ids."""
-    return ray.nodes(), available_resources_per_node()  # type: ignore[no-untyped-call]
+    return ray.nodes(), available_resources_per_node()
 
 
 def _request_resources(bundles: Sequence[Mapping[str, float]]) -> None:
@@ -451,7 +451,7 @@ async def _serve(descriptor: int) -> None:
                 logging_level=logging.WARNING,
             )
             context = ray.get_runtime_context()
-            own = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+            own = ray.util.get_node_ip_address()
             send(writer, Event("connected", (context.get_node_id(), own)))
         except Exception as error:  # whatever Ray has to say of an address
             send(writer, Event("failed", (_told(error),)))
