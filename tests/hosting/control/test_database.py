@@ -1,5 +1,6 @@
 """What is kept over restarts."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -72,4 +73,23 @@ async def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     database = Database(path)
     with pytest.raises(DatabaseError, match="its version is 2, and this version of Halimede knows 1"):
         await database.open()
+    await database.close()
+
+
+@on_loop
+async def test_what_was_begun_is_written_though_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    database = Database(tmp_path / "state.db")
+    await database.open()
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first, second = (asyncio.create_task(database.put(key, {"x": 1})) for key in (A, B))
+        await asyncio.wait([first, second], timeout=0)
+        second.cancel()
+        await asyncio.wait([second])
+        other.execute("ROLLBACK")
+    await first
+    await database.close()
+    database = Database(tmp_path / "state.db")
+    await database.open()
+    assert await database.documents("model") == {A: {"x": 1}, B: {"x": 1}}
     await database.close()

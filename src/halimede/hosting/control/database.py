@@ -1,6 +1,7 @@
 """What is kept over restarts: documents by kind, account, region and name, and tags, in SQLite.
 
-The file is written on a thread of its own; an operation answers when what it changed is on disk.
+The file is written on a thread of its own; an operation answers when what it changed is on disk. What one that is
+cancelled has begun to write is written all the same.
 """
 
 import asyncio
@@ -108,8 +109,9 @@ class Database:
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         assert self._connection is not None
+        done = asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+            return await asyncio.shield(done)
         except sqlite3.Error as error:
             msg = f"the host's state in {self._path} cannot be read or written: {error}"
             raise ApiError("InternalFailure", msg, 500) from None
