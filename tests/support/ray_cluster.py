@@ -12,11 +12,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from halimede.hosting.substrates.processes import descendants
 from tests.support import ray_agent
+from tests.support.waiting import wait_until
 
 _OBJECT_STORE_BYTES = 80 << 20
 _QUICK = {
@@ -117,10 +119,12 @@ def make_nodes_light() -> None:
     """Have nodes that this process starts do without what the host has no use for, and which costs more than all else.
 
     `tests.support.ray_agent` runs instead of their agents; and there are no log monitors, no server of the dashboard,
-    and no server of Ray's clients.
+    and no server of Ray's clients. Who starts a node looks for it without the second that Ray has between two looks.
     """
-    from ray._private import node, ray_constants, services
+    from ray._private import node, ray_constants
 
+    services: Any = import_module("ray._private.services")
+    state: Any = import_module("ray._private.state")
     agents = (ray_constants.PROCESS_TYPE_DASHBOARD_AGENT, ray_constants.PROCESS_TYPE_RUNTIME_ENV_AGENT)
     name = "_build_python_executable_command_memory_profileable"
     usual = getattr(services, name)
@@ -131,10 +135,19 @@ def make_nodes_light() -> None:
         found: list[str] = usual(component, *arguments, **further)
         return found
 
+    usual_get_node = services.get_node
+
+    def get_node(address: str, node_id: str) -> Any:
+        known = state.GlobalState()
+        known._initialize_global_state(services._get_gcs_client_options(address))  # noqa: SLF001 - as Ray does
+        wait_until(lambda: node_id in [each["NodeID"] for each in known.node_table()], "a node")
+        return usual_get_node(address, node_id)
+
     def start_nothing(*_: Any, **__: Any) -> None:
         """Nobody asks it."""
 
     setattr(services, name, command)
+    services.get_node = get_node
     for name in ("start_log_monitor", "start_api_server", "start_ray_client_server"):
         setattr(node.Node, name, start_nothing)
 
