@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError
@@ -45,10 +46,9 @@ def model(name: str) -> dict[str, Any]:
     return {"Image": IMAGE, "ModelDataUrl": f"s3://models/{name}.tar.gz"}
 
 
-def create(
-    host: HostProcess, name: str, containers: Sequence[dict[str, Any]], **further: Any
-) -> dict[str, Any]:
-    """An endpoint of one instance, as it is when it is settled."""
+def create(host: HostProcess, containers: Sequence[dict[str, Any]], **further: Any) -> dict[str, Any]:
+    """A new endpoint of one instance, as it is when it is settled."""
+    name = f"e-{uuid4().hex}"
     sagemaker = host.client("sagemaker")
     sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, Containers=containers, **further)
     one = {"VariantName": "A", "ModelName": name, "InstanceType": "ml.local.cpu", "InitialInstanceCount": 1}
@@ -85,43 +85,44 @@ def invoke(host: HostProcess, name: str, body: str, **more: Any) -> Any:
 
 def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
     containers = [model("double"), {"Image": between}, model("increment")]
-    described = create(host, "row", containers)
+    described = create(host, containers)
+    name = described["EndpointName"]
     assert described["EndpointStatus"] == "InService", described
     [variant] = described["ProductionVariants"]
     assert [image["SpecifiedImage"] for image in variant["DeployedImages"]] == [IMAGE, between, IMAGE]
-    assert values_of(invoke(host, "row", tensor(1, 2, 3))) == [3, 5, 7]
-    shown = host.client("sagemaker").describe_model(ModelName="row")
+    assert values_of(invoke(host, name, tensor(1, 2, 3))) == [3, 5, 7]
+    shown = host.client("sagemaker").describe_model(ModelName=name)
     assert "PrimaryContainer" not in shown
     assert [each["Image"] for each in shown["Containers"]] == [IMAGE, between, IMAGE]
 
     large = tensor(*range(200_000))
-    assert values_of(invoke(host, "row", large))[-1] == 199_999 * 2 + 1
+    assert values_of(invoke(host, name, large))[-1] == 199_999 * 2 + 1
     runtime = host.client("sagemaker-runtime")
     answer = runtime.invoke_endpoint_with_response_stream(
-        EndpointName="row", Body=tensor(4), ContentType="application/json"
+        EndpointName=name, Body=tensor(4), ContentType="application/json"
     )
     streamed = b"".join(part["PayloadPart"]["Bytes"] for part in answer["Body"])
     assert json.loads(streamed)["outputs"][0]["data"] == [9]
 
     with pytest.raises(ClientError) as caught:
-        invoke(host, "row", tensor(-1))
+        invoke(host, name, tensor(-1))
     error = caught.value.response
     assert (error["Error"]["Code"], error["OriginalStatusCode"]) == ("ModelError", 422)
     assert error["Error"]["Message"].startswith(
         'Received client error (422) from container-2 with message "no negative numbers".'
     )
     with pytest.raises(ClientError, match=r"Received client error \(400\) from container-1 with message"):
-        invoke(host, "row", "{")
+        invoke(host, name, "{")
 
-    host.wait_until(lambda: _measured(host, "container-1", "Invocations")["Sum"] == 5, "the metric")
-    assert _measured(host, "container-3", "Invocations")["Sum"] == 3
-    assert _measured(host, "container-1", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.2}
-    assert _measured(host, "container-2", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.25}
-    assert _measured(host, "container-2", "Invocation5XXErrors")["Sum"] == 0
-    assert 0 < _measured(host, "container-2", "ContainerLatency")["Average"] < 60e6
+    host.wait_until(lambda: _measured(host, name, "container-1", "Invocations")["Sum"] == 5, "the metric")
+    assert _measured(host, name, "container-3", "Invocations")["Sum"] == 3
+    assert _measured(host, name, "container-1", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.2}
+    assert _measured(host, name, "container-2", "Invocation4XXErrors") == {"Sum": 1, "Average": 0.25}
+    assert _measured(host, name, "container-2", "Invocation5XXErrors")["Sum"] == 0
+    assert 0 < _measured(host, name, "container-2", "ContainerLatency")["Average"] < 60e6
 
     logs = host.client("logs")
-    group = "/aws/sagemaker/Endpoints/row"
+    group = f"/aws/sagemaker/Endpoints/{name}"
     [stream, *others] = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="A/i-")[
         "logStreams"
     ]
@@ -130,16 +131,16 @@ def test_three_containers_in_a_row(host: HostProcess, between: str) -> None:
     assert [each["logStreamName"] for each in others] == names
     page = logs.get_log_events(logGroupName=group, logStreamName=names[1], startFromHead=True)
     assert [event["message"] for event in page["events"]] == ["serving"]
-    delete(host, "row")
+    delete(host, name)
 
 
-def _measured(host: HostProcess, container: str, name: str) -> dict[str, float]:
-    """What there is of a metric of a container of the endpoint ``row``."""
-    dimensions = {"EndpointName": "row", "VariantName": "A", "ContainerName": container}
+def _measured(host: HostProcess, endpoint: str, container: str, metric: str) -> dict[str, float]:
+    """What there is of a metric of a container."""
+    dimensions = {"EndpointName": endpoint, "VariantName": "A", "ContainerName": container}
     now = datetime.now(UTC)
     points = host.client("cloudwatch").get_metric_statistics(
         Namespace="AWS/SageMaker",
-        MetricName=name,
+        MetricName=metric,
         Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
         StartTime=now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1),
         EndTime=now + timedelta(days=1),
@@ -158,26 +159,27 @@ def test_containers_side_by_side_and_one_that_dies(host: HostProcess, between: s
         {**model("increment"), "ContainerHostname": "increment"},
         {"Image": between, "ContainerHostname": "between"},
     ]
-    described = create(host, "side", containers, InferenceExecutionConfig={"Mode": "Direct"})
+    described = create(host, containers, InferenceExecutionConfig={"Mode": "Direct"})
+    name = described["EndpointName"]
     assert described["EndpointStatus"] == "InService", described
-    assert values_of(invoke(host, "side", tensor(1, 2), TargetContainerHostname="double")) == [2, 4]
-    assert values_of(invoke(host, "side", tensor(1, 2), TargetContainerHostname="increment")) == [2, 3]
+    assert values_of(invoke(host, name, tensor(1, 2), TargetContainerHostname="double")) == [2, 4]
+    assert values_of(invoke(host, name, tensor(1, 2), TargetContainerHostname="increment")) == [2, 3]
     with pytest.raises(ClientError, match="say with TargetContainerHostname which container is meant"):
-        invoke(host, "side", tensor(1))
-    with pytest.raises(ClientError, match="Container other not found for endpoint side"):
-        invoke(host, "side", tensor(1), TargetContainerHostname="other")
+        invoke(host, name, tensor(1))
+    with pytest.raises(ClientError, match="Container other not found for endpoint e-"):
+        invoke(host, name, tensor(1), TargetContainerHostname="other")
 
     with pytest.raises(ClientError, match="No response from container between: "):
-        invoke(host, "side", "exit", TargetContainerHostname="between")
+        invoke(host, name, "exit", TargetContainerHostname="between")
     wanted = "one of its containers failed: container 'between': it ended with status 3; its last lines: serving / told"
     host.wait_until(lambda: wanted in host.log, "the end of the container")
-    host.wait_until(lambda: _serves(host), "another instance in its place")
-    delete(host, "side")
+    host.wait_until(lambda: _serves(host, name), "another instance in its place")
+    delete(host, name)
 
 
-def _serves(host: HostProcess) -> bool:
+def _serves(host: HostProcess, name: str) -> bool:
     try:
-        answer = invoke(host, "side", tensor(1, 2), TargetContainerHostname="double")
+        answer = invoke(host, name, tensor(1, 2), TargetContainerHostname="double")
     except ClientError:
         return False
     return values_of(answer) == [2, 4]
@@ -186,11 +188,11 @@ def _serves(host: HostProcess) -> bool:
 def test_an_archive_that_is_none_fails_the_endpoint_and_names_its_container(
     host: HostProcess, between: str
 ) -> None:
-    described = create(host, "broken", [{"Image": between}, model("broken")])
+    described = create(host, [{"Image": between}, model("broken")])
     assert described["EndpointStatus"] == "Failed"
     assert described["FailureReason"].startswith("container 'container-2': ")
     assert "s3://models/broken.tar.gz" in described["FailureReason"]
-    described = create(host, "missing", [model("missing"), {"Image": between}])
+    described = create(host, [model("missing"), {"Image": between}])
     assert described["FailureReason"].startswith("container 'container-1': ")
     assert "there is no such object" in described["FailureReason"]
 
@@ -202,7 +204,7 @@ def test_a_model_that_cannot_be_loaded_fails_the_endpoint_and_names_its_containe
         {"Image": between, "ContainerHostname": "first"},
         {**model("failing"), "ContainerHostname": "second"},
     ]
-    reason = create(host, "failing", containers)["FailureReason"]
+    reason = create(host, containers)["FailureReason"]
     assert reason.startswith(
         "The containers first, second for production variant A did not pass the ping health check: one of its "
         "containers failed: container 'second': it ended with status 1: failed to load 'm'"
