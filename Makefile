@@ -165,7 +165,8 @@ $(BIN)/python:
 # One stamp for each set of extras: $(VENV)/.test stands for `pip install -e .[test]`.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo "Installing Halimede with [$*] into $(VENV); the first time, this takes some minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[$*]'
+	$(BIN)/python scripts/compile_packages.py
 	touch $@
 
 $(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/digits examples/simple -type f -not -name '*.pyc')
