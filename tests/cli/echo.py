@@ -82,4 +82,4 @@ def two_requests(server: ServerProcess) -> Iterator[list[int]]:
     )
     yield statuses
     for thread in threads:
-        thread.join(30)
+        thread.join(60)

@@ -164,7 +164,7 @@ def test_each_request_of_a_stream_is_a_line(logged: Logged) -> None:
         client.start_stream(lambda result, error: answers.put(error))
         client.async_stream_infer("echo", [tensor()], request_id="s1")
         client.async_stream_infer("nobody", [tensor()], request_id="s2")
-        errors = [answers.get(timeout=30) for _ in range(2)]
+        errors = [answers.get(timeout=60) for _ in range(2)]
         client.stop_stream()
     assert [error is None for error in errors] == [True, False]
     good, bad = logged.next(2)

@@ -78,7 +78,7 @@ def test_a_model_that_fails_may_be_left_out(tmp_path: Path) -> None:
 def test_sigterm_lets_requests_finish(tmp_path: Path) -> None:
     write_slow_model(tmp_path, 1000)
     with start_server(tmp_path) as server:
-        health = http.client.HTTPConnection(server.http, timeout=10)
+        health = http.client.HTTPConnection(server.http, timeout=60)
         health.request("GET", "/v2/health/ready")
         assert health.getresponse().read() == b""
         with two_requests(server) as statuses:

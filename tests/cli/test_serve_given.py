@@ -40,7 +40,7 @@ def infer(
     request = urllib.request.Request(
         f"http://{server.http}/v2/models/{model}/infer", json.dumps(body).encode()
     )
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         answer: list[float] = json.load(response)["outputs"][0]["data"]
         return answer
 

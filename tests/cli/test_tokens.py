@@ -155,7 +155,7 @@ def test_streams_and_methods_that_there_are_not_need_the_token(server: ServerPro
 
 @pytest.mark.front_ends
 def test_a_large_body_is_refused_before_it_is_received(server: ServerProcess) -> None:
-    with socket.create_connection(place(server.http), timeout=20) as connection:
+    with socket.create_connection(place(server.http), timeout=60) as connection:
         connection.sendall(
             b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nbegin"
         )
@@ -183,7 +183,7 @@ def test_changed_tokens_count_at_once_also_on_connections_that_are_kept(
     with (
         start_server(echo_repository, f"--token-file={file}") as server,
         grpcclient.InferenceServerClient(server.grpc) as over_grpc,
-        socket.create_connection(place(server.http), timeout=20) as over_http,
+        socket.create_connection(place(server.http), timeout=60) as over_http,
     ):
         request = f"GET /v2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {old}\r\n\r\n".encode()
 

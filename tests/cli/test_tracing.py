@@ -167,7 +167,7 @@ def test_requests_of_a_stream_are_traced_each_by_itself(traced: Traced) -> None:
         client.start_stream(lambda result, error: answers.put(error))
         for identifier in ("stream-1", "stream-2"):
             client.async_stream_infer("echo", [floats()], request_id=identifier)
-        assert [answers.get(timeout=30) for _ in range(2)] == [None, None]
+        assert [answers.get(timeout=60) for _ in range(2)] == [None, None]
     for identifier in ("stream-1", "stream-2"):
         (trace,) = traced.of(identifier)
         assert trace.names(*RUN) == list(RUN)

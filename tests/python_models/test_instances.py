@@ -131,7 +131,7 @@ def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> No
     assert model.load(1) == []
     assert len(model.processes) == 3
     model.hold.unlink()
-    thread.join(20)
+    thread.join(60)
     np.testing.assert_array_equal(np.array(outcomes), [2 * ONES] * 3)
     wait_until(lambda: model.calls == ["finalize less_0_1", "finalize less_0_2"], "two are finalized")
     wait_until(lambda: len(model.processes) == 1, "one process is left")

@@ -135,7 +135,7 @@ def test_callers_join_and_leave_between_steps(models: Models, tokens: str) -> No
 
 
 def test_generate_stream_sends_each_step(models: Models, tokens: str) -> None:
-    connection = HTTPConnection(models.server.http, timeout=15)
+    connection = HTTPConnection(models.server.http, timeout=60)
     body = json.dumps({"IN": 3, "id": "r"})
     connection.request("POST", f"/v2/models/{tokens}/generate_stream", body)
     response = connection.getresponse()

@@ -195,7 +195,7 @@ def test_what_is_no_text_is_refused_by_the_logger(models: Models, text: str) -> 
 def test_order_of_logged_lines_is_kept(models: Models) -> None:
     name = models.load(printing("for i in range(3000): pb_utils.Logger.log_info(f'line {i} of order')"))
     models.infer(name, ONES)
-    models.server.wait_for("line 2999 of order", 10)
+    models.server.wait_for("line 2999 of order", 60)
     assert [int(i) for i in re.findall(r"\"line (\d+) of order\"", models.server.log)] == list(range(3000))
 
 

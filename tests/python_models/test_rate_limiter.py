@@ -91,7 +91,7 @@ class Gate:
     def _send(self, url: str) -> None:
         tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [str(self._path)]}
         try:
-            urlopen(url, json.dumps({"inputs": [tensor]}).encode(), timeout=20).close()
+            urlopen(url, json.dumps({"inputs": [tensor]}).encode(), timeout=60).close()
         except HTTPError as error:
             with error:
                 raise ConnectionError(error.read().decode()) from None
@@ -104,7 +104,7 @@ class Gate:
     def open(self) -> None:
         """Let it end, and wait for that."""
         self._path.touch()
-        self.answer.result(20)
+        self.answer.result(60)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_a_crash_gives_back_what_was_held(models: Models, gate: Callable[[str], 
     kill(pid)
     wait_until(lambda: waits.began, "the other one to execute")
     with pytest.raises(ConnectionError, match=r"unexpectedly|killed|signal"):
-        lost.answer.result(20)
+        lost.answer.result(60)
     waits.open()
     gate(crashing).open()
 
@@ -339,5 +339,5 @@ def test_instances_in_the_server_need_their_resources_too(
             lambda: pending in models.server.get("/metrics", models.server.metrics)[1].decode(), "it to wait"
         )
         held.open()
-        with answer.result(20) as response:
+        with answer.result(60) as response:
             assert response.status == 200

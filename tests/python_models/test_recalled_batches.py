@@ -65,15 +65,15 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
         waiting = infer(0)
         wait_until(lambda: _executing(models, name) == 2, "a batch for the instance that is stopped")
         holds[0].unlink()
-        caller.join(20)
-        waiting.join(20)  # the other instance has run it
+        caller.join(60)
+        waiting.join(60)  # the other instance has run it
         assert sorted(value.tolist() for value in outcomes) == [[0], [1]]
     finally:
         os.kill(stopped, signal.SIGCONT)
     both = infer(2, 2)
     wait_until(lambda: len(set(begun()[1:])) == 2, "executions on both instances")
     holds[1].unlink()
-    both.join(20)
+    both.join(60)
 
 
 def _executing(models: Models, name: str) -> int:

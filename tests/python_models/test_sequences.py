@@ -153,7 +153,7 @@ def test_requests_of_a_sequence_over_a_stream_are_answered_in_order(models: Mode
                 sequence_end=step == 49,
             )
     for _ in range(300):
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=60)
     grpc.stop_stream()
     for sequence in range(1, 7):
         sums = [value for number, value in answers if number == str(sequence)]
@@ -221,7 +221,7 @@ def test_at_an_unload_sequences_end_with_the_requests_that_they_have(models: Mod
     models.http.unload_model(name)
     assert "has no available versions" in Client(models, "http").error(name, 5, 1)
     hold.unlink()
-    thread.join(20)
+    thread.join(60)
     assert sums == [2]
     wait_until(lambda: not models.pids(name), "no process")
 
@@ -278,7 +278,7 @@ def test_decoupled_models_have_sequences_too(models: Models) -> None:
                 enable_empty_final_response=True,
             )
     for _ in range(10):
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=60)
     grpc.stop_stream()
     for sequence in (1, 2):
         seen = [value for number, value in values if number == str(sequence)]

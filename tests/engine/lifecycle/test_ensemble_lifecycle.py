@@ -410,7 +410,7 @@ def test_ensemble_and_a_model_that_loads_it_while_being_loaded_do_not_wait_for_e
         loading = asyncio.create_task(lifecycle.load("m", {}))
         await world.begun("m")
         with lifecycle.waiting("m", "e"):  # as it does when it calls load_model
-            why = await asyncio.wait_for(refusal(lifecycle, "e"), 10)
+            why = await asyncio.wait_for(refusal(lifecycle, "e"), 60)
         assert "e -> m -> e" in why
         reached = asyncio.Event()
         lifecycle.on_progress.append(lambda name, *_: reached.set() if name == "e" else None)
@@ -958,7 +958,7 @@ def test_models_and_ensembles_that_come_and_go_all_at_once_end_in_order(world: W
         for turn in range(20):
             work = [lifecycle.load(name, {}) for name in names[turn % 5 :] + names[: turn % 5]]
             work += [lifecycle.unload(names[(turn + step) % 5], bool(step)) for step in range(2)]
-            await asyncio.wait_for(asyncio.gather(*work, return_exceptions=True), 10)
+            await asyncio.wait_for(asyncio.gather(*work, return_exceptions=True), 60)
             await lifecycle.load("f", {})
             f, e = ensemble(lifecycle, "f"), ensemble(lifecycle)
             assert [f.find(name, -1) for name in ("b", "e", "c")] == [

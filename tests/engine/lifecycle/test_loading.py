@@ -152,7 +152,7 @@ class TwoAtOnce:
     def create_instance(self, _spec: InstanceSpec) -> Instance:
         """Notes whether another instance is being made."""
         if threading.current_thread() is not threading.main_thread():
-            self._both.wait(30)
+            self._both.wait(60)
             self.together = True
         return cast(Instance, self)
 

@@ -421,7 +421,7 @@ def test_ensembles_that_keep_each_other_from_loading_do_so_one_after_the_other(w
         await until_waits_for_room(lifecycle, "b", "d")  # each has half of its models
         for release in releases:
             release()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             models = await asyncio.gather(*waiting)
         assert [model.name for model in models] == ["e", "f"]
         assert sorted(name for name, _ in world.loads) in (

@@ -137,7 +137,7 @@ class Bucket:
 
 def metric(host: HostProcess, name: str) -> float:
     """A counter of the page of metrics."""
-    with urllib.request.urlopen(f"{host.url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{host.url}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     values = [line.rpartition(" ")[2] for line in lines if line.startswith(f"halimede_host_{name}{{")]
     return sum(map(float, values))

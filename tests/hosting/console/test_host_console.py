@@ -34,7 +34,7 @@ def show(page: Page, host: HostProcess, view: str = "#/") -> None:
 def read(host: HostProcess, path: str, **headers: str) -> tuple[int, Any]:
     request = urllib.request.Request(f"{host.url}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -229,6 +229,6 @@ def sign_in(page: Page, guarded: HostProcess) -> None:
 def test_without_a_console_there_is_none(tmp_path: Path) -> None:
     with start_host(tmp_path / "host", "--allow-console=false") as plain:
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{plain.url}/console/host/main.js", timeout=10)
+            urllib.request.urlopen(f"{plain.url}/console/host/main.js", timeout=60)
         with refused.value as error:
             assert error.code == 404

@@ -15,7 +15,7 @@ class Keeping:
     """One connection that is kept."""
 
     def __init__(self, address: str) -> None:
-        self._connection = HTTPConnection(address, timeout=15)
+        self._connection = HTTPConnection(address, timeout=60)
 
     def close(self) -> None:
         self._connection.close()

@@ -274,9 +274,9 @@ def test_a_silent_sequence_gives_its_slot_to_the_next(clients: Clients) -> None:
 def test_full_and_half_batches_run_as_one(clients: Clients) -> None:
     before = clients.statistics("direct_whole")["execution_count"]
     firsts = [clients.send("direct_whole", of, of, "S") for of in range(1, 5)]
-    assert [first.result(30) for first in firsts] == [1, 2, 3, 4]
+    assert [first.result(60) for first in firsts] == [1, 2, 3, 4]
     lasts = [clients.send("direct_whole", of, 10, "E") for of in range(1, 5)]
-    assert [last.result(30) for last in lasts] == [11, 12, 13, 14]
+    assert [last.result(60) for last in lasts] == [11, 12, 13, 14]
     after = clients.statistics("direct_whole")
     assert after["execution_count"] == before + 2
     assert [each["batch_size"] for each in after["batch_stats"]] == [4]
@@ -324,7 +324,7 @@ def test_sequences_share_a_stream_of_grpc(server: ServerProcess, model: str) -> 
                     sequence_id=of, sequence_start=index == 0, sequence_end=index == 6,
                 )  # fmt: skip
         for _ in range(14):
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=60)
             assert error is None
             received[result.get_response().id].append(int(result.as_numpy("OUTPUT")[0, 0]))
         triton.stop_stream()
