@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import secrets
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -66,6 +67,11 @@ Server(("", int(os.environ["SAGEMAKER_BIND_TO_PORT"])), Handler).serve_forever()
 
 until = partial(wait_until, timeout=120, longest_s=0.05)
 """Waits for what a cluster does, which takes seconds."""
+
+
+def unique(name: str) -> str:
+    """A name that no endpoint had before: logs outlive endpoints."""
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 class Hosted:

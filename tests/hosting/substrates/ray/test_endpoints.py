@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.substrates.processes import marked
-from tests.hosting.substrates.ray.serving import VARIANT, Hosted, until
+from tests.hosting.substrates.ray.serving import VARIANT, Hosted, unique, until
 from tests.support.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.timeout(400)  # clusters start in seconds, and several at a time in many
@@ -38,10 +38,11 @@ def test_instances_serve_from_different_nodes_and_leave_nothing(of: Hosted) -> N
 
 
 def test_what_instances_print_is_read_here(of: Hosted) -> None:
-    of.create("prints")
-    of.ask("print something to read", "prints")
+    name = unique("prints")
+    of.create(name)
+    of.ask("print something to read", name)
     logs = of.host.client("logs")
-    group = "/aws/sagemaker/Endpoints/prints"
+    group = f"/aws/sagemaker/Endpoints/{name}"
     until(lambda: group in groups(of), "the logs, which have to come from the node first")
     [stream] = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{VARIANT}/i-")[
         "logStreams"
@@ -55,9 +56,9 @@ def test_what_instances_print_is_read_here(of: Hosted) -> None:
 
     until(lambda: lines() == ["serving ['serve']", "something to read"], "both lines")
     with pytest.raises(ClientError, match="No response from container"):
-        of.ask("exit", "prints")
+        of.ask("exit", name)
     until(lambda: lines()[-1:] == ["told to exit"], "the last line")
-    until(lambda: of.serves("prints"), "another instance in its place")
+    until(lambda: of.serves(name), "another instance in its place")
 
 
 def test_a_node_fetches_an_archive_once_for_its_instances(of: Hosted) -> None:
@@ -89,9 +90,10 @@ def test_a_program_that_ends_fails_the_endpoint_with_what_it_printed(of: Hosted,
 
 
 def test_what_instances_use_is_measured_on_their_nodes(of: Hosted) -> None:
-    of.create("measured")
+    name = unique("measured")
+    of.create(name)
     cloudwatch = of.host.client("cloudwatch")
-    dimensions = [{"Name": "EndpointName", "Value": "measured"}]
+    dimensions = [{"Name": "EndpointName", "Value": name}]
 
     def names() -> set[str]:
         found = cloudwatch.list_metrics(Namespace="/aws/sagemaker/Endpoints", Dimensions=dimensions)[
@@ -106,20 +108,20 @@ def test_what_instances_use_is_measured_on_their_nodes(of: Hosted) -> None:
 def test_containers_in_a_row_serve_from_a_node(of: Hosted) -> None:
     url = of.put_archive()
     image = str(of.program)
-    of.create("row", Containers=[{"Image": image}, {"Image": image, "ModelDataUrl": url}])
-    assert of.ask("x", "row")["names"] == ["weights.bin"]  # as the last of them sees
+    name = unique("row")
+    of.create(name, Containers=[{"Image": image}, {"Image": image, "ModelDataUrl": url}])
+    assert of.ask("x", name)["names"] == ["weights.bin"]  # as the last of them sees
     logs = of.host.client("logs")
+    group = f"/aws/sagemaker/Endpoints/{name}"
 
     def printed() -> set[tuple[str, str]]:
-        events = logs.filter_log_events(
-            logGroupName="/aws/sagemaker/Endpoints/row", logStreamNamePrefix=f"{VARIANT}/i-"
-        )["events"]
+        events = logs.filter_log_events(logGroupName=group, logStreamNamePrefix=f"{VARIANT}/i-")["events"]
         return {(event["logStreamName"].rpartition("/")[2], event["message"]) for event in events}
 
-    until(lambda: "/aws/sagemaker/Endpoints/row" in groups(of), "the logs, which come from the node")
+    until(lambda: group in groups(of), "the logs, which come from the node")
     until(lambda: printed() == {("container-1", "serving ['serve']"), ("container-2", "serving ['serve']")})
     with pytest.raises(ClientError, match="No response from container container-1"):
-        of.ask("exit", "row")
-    until(lambda: of.serves("row"), "another instance in its place")
-    of.delete("row")
+        of.ask("exit", name)
+    until(lambda: of.serves(name), "another instance in its place")
+    of.delete(name)
     until(lambda: not marked(of.nodes), "the end of all processes")

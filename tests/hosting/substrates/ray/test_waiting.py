@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.hosting.substrates.ray.serving import VARIANT, Hosted
+from tests.hosting.substrates.ray.serving import VARIANT, Hosted, unique
 from tests.support.ray_cluster import RayCluster
 
 MB = 1_000_000
@@ -27,16 +27,17 @@ def waiting(of: Hosted, name: str) -> Iterator["subprocess.Popen[str]"]:
 def test_waiting_shows_why_there_is_no_room_and_how_far_the_model_is_fetched(
     of: Hosted, cluster: RayCluster
 ) -> None:
-    of.create("waits", wait=False, ModelDataUrl=of.put_archive(size=5 * MB))
-    with waiting(of, "waits") as process:
+    name = unique("waits")
+    of.create(name, wait=False, ModelDataUrl=of.put_archive(size=5 * MB))
+    with waiting(of, name) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "waits: Creating …\n"
+        assert process.stderr.readline() == f"{name}: Creating …\n"
         line = process.stderr.readline()
-        assert line.startswith(f"waits: {VARIANT} waits: InsufficientInstanceCapacity: "), line
+        assert line.startswith(f"{name}: {VARIANT} waits: InsufficientInstanceCapacity: "), line
         cluster.add("one")
         table, told = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "| waits    | InService |" in table
+    assert f"| {name} | InService |" in table
     url = "s3://models/model.tar.gz"
     assert f"fetching {url}\n" in told
     found = re.search(rf"fetched (\S+) of (\S+) MB of {url}\n", told)
