@@ -11,6 +11,7 @@ import pytest
 
 from tests.examples.test_pages import commands
 from tests.support.host import HostProcess, start_host
+from tests.support.waiting import wait_until
 from tests.support.walkthroughs import blocks
 
 pytestmark = pytest.mark.timeout(200)
@@ -51,6 +52,11 @@ def asynchronous(host: HostProcess, hosting: Path) -> Iterator[HostProcess]:
     sagemaker = host.client("sagemaker")
     sagemaker.delete_endpoint(EndpointName="later")
     sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="later", WaiterConfig={"Delay": 1})
+    sagemaker.delete_endpoint_config(EndpointConfigName="later")
+    s3 = host.client("s3")
+    for entry in s3.list_objects_v2(Bucket="results").get("Contents", ()):
+        s3.delete_object(Bucket="results", Key=entry["Key"])
+    s3.delete_bucket(Bucket="results")
 
 
 def test_page_on_hosting_says_what_its_commands_print(host: HostProcess, hosting: Path) -> None:
@@ -63,3 +69,5 @@ def test_page_on_asynchronous_inference_says_what_its_commands_print(
 ) -> None:
     for command in commands("async.md"):
         assert run(["bash", "-c", command.line], asynchronous, hosting) == without_changing(command.output)
+    s3 = asynchronous.client("s3")
+    wait_until(lambda: s3.list_objects_v2(Bucket="results").get("Contents"), "the result")
