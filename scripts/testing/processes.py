@@ -5,11 +5,13 @@ Without PYTHONDONTWRITEBYTECODE, as a server that compiles its modules starts fo
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,9 @@ from scripts.testing.units import ROOT
 
 END_S = 30.0
 """How long processes that tests have started may take to end after them."""
+
+_DELETING = ThreadPoolExecutor(1)
+"""Deletes what tests have left, which no other tests wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ def run_pytest(
 ) -> Ended:
     """Run tests in a process of their own.
 
+    Its temporary directories are not those of pytest, which would delete what earlier processes have left there.
+
     Args:
         arguments: those of pytest.
         record: the new file where tests are recorded; what the process writes goes beside it.
@@ -56,10 +63,11 @@ def run_pytest(
         under: a program, with its arguments, that runs pytest.
     """
     begin = time.monotonic()
-    log = record.with_suffix(".log")
+    log, directory = record.with_suffix(".log"), record.with_suffix("")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.recording", f"--basetemp={directory}"]
     with log.open("wb") as output:
         status = subprocess.run(  # noqa: S603 - the interpreter that runs this
-            [*under, sys.executable, "-m", "pytest", "-p", "tests.support.recording", *arguments],
+            [*under, *command, *arguments],
             cwd=ROOT,
             env=_environment(record, front_ends),
             stdin=subprocess.DEVNULL,
@@ -68,6 +76,7 @@ def run_pytest(
             check=False,
         ).returncode
     left = _end_those_left(variable(record))
+    _DELETING.submit(shutil.rmtree, directory, ignore_errors=True)
     records = list(read(record, front_ends))
     return Ended(status, log.read_text(errors="replace"), records, left, time.monotonic() - begin)
 

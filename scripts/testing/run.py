@@ -61,7 +61,10 @@ def default_jobs() -> int:
 
 def run(chosen: Iterable[Unit], jobs: int, kept: Path | None) -> Iterator[tuple[Unit, Ended]]:
     """Run units, in their order, and yield each when it has ended."""
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
         futures: list[Future[tuple[Unit, Ended]]] = [
             pool.submit(_run, unit, Path(directory) / f"{number}.jsonl") for number, unit in enumerate(chosen)
         ]

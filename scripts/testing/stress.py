@@ -63,7 +63,7 @@ def main() -> int:
     )
     all_ended: list[Ended] = []
     with (
-        tempfile.TemporaryDirectory() as name,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
         in_the_way(Path(name)),
         ThreadPoolExecutor(given.jobs) as pool,
     ):
