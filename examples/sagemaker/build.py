@@ -61,7 +61,8 @@ def extract(archive: Path, directory: Path) -> None:
     """Extract an archive, as the platform does."""
     directory.mkdir(parents=True)
     with tarfile.open(archive) as tar:
-        tar.extractall(directory, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # before Python 3.11.4 there is none
+        tar.extractall(directory)
 
 
 def key_of(target: str) -> str:

@@ -23,9 +23,11 @@ _STRING = re.compile(
         | \\["\\/bfnrt]
         | \\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}
         | \\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
-    )*+""",
+    ){1,1000}""",
     re.VERBOSE,
 )
+"""A part of a string: a group of alternatives takes memory for each repetition, unless it is possessive, which before
+Python 3.11.5 is faulty."""
 _UNICODE_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}")
 
 
@@ -97,9 +99,9 @@ def _read_name(text: bytes, position: int) -> int:
 
 
 def _read_string(text: bytes, position: int) -> int:
-    match = _STRING.match(text, position + 1)
-    assert match is not None
-    end = match.end()
+    end = position + 1
+    while match := _STRING.match(text, end):
+        end = match.end()
     following = text[end : end + 1]
     if following == b'"':
         return end + 1

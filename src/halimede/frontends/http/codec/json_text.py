@@ -14,11 +14,9 @@ from halimede.frontends.http.codec.json_faults import find_fault
 
 MAX_NESTING: Final = 100
 
-# What is no token, however long, and then a token. It is only ever matched at a known place, so that text
-# without tokens is read once; nothing in it is tried twice.
-_UP_TO_TOKEN = re.compile(
-    rb'((?:[^"NI+\-]++|"(?:[^"\\]++|\\.)*+"|[+\-](?![NI]))*+)([+\-]?)(NaN|Inf(?:inity)?)\b', re.DOTALL
-)
+# A string, in which nothing is a token, or a token. A string that does not end goes to the end of the text, so that the
+# text is read once. No group with alternatives is possessive: before Python 3.11.5 that is faulty.
+_STRING_OR_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([+\-]?)(NaN|Inf(?:inity)?)\b', re.DOTALL)
 
 
 class NestingError(InvalidArgumentError):
@@ -99,11 +97,13 @@ def _parse_with_tokens(
     tokens: list[bytes] = []
     position = 0
     if b"NaN" in data or b"Inf" in data:
-        while match := _UP_TO_TOKEN.match(data, position):
-            before, sign, token = match.groups()
-            strict += (before, b"null")
-            tokens += (before, b"NaN" if token == b"NaN" else sign.strip(b"+") + b"Infinity")
-            position = match.end()
+        for match in _STRING_OR_TOKEN.finditer(data):
+            sign, token = match.groups()
+            if token is not None:
+                before = data[position : match.start()]
+                strict += (before, b"null")
+                tokens += (before, b"NaN" if token == b"NaN" else sign.strip(b"+") + b"Infinity")
+                position = match.end()
     if not tokens:
         raise _error(why, data)
     rest = data[position:]
