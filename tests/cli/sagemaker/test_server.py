@@ -267,7 +267,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive = base / f"{key}.tar.gz"
         pack(base / "sources" / source, archive)
         with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # before Python 3.11.4 there is none
+            tar.extraction_filter = getattr(
+                tarfile, "data_filter", None
+            )  # before Python 3.11.4 there is none
             tar.extractall(base / "models" / key / "model")
     broken = base / "models" / "broken" / "model" / "1"
     broken.mkdir(parents=True)
