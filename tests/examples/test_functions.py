@@ -12,6 +12,7 @@ import pytest
 
 from tests.examples.test_pages import Command, commands
 from tests.support.server import ServerProcess, running
+from tests.support.walkthroughs import blocks
 
 APP = "examples/functions/app.py"
 PAGES = ("functions.md", "files.md", "in-process.md", "command-line.md", "tutorial.md")
@@ -75,7 +76,7 @@ def test_page_says_what_its_command_prints(
 def test_code_of_the_page_is_that_of_the_examples(page: str) -> None:
     sources = [path.read_text() for path in sorted(Path("examples/functions").glob("*.py"))]
     dedented = [re.sub(r"^    ", "", source, flags=re.M) for source in sources]
-    for block in re.findall(r"^```python\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S):
+    for block in blocks(page, "python"):
         if "http_port=9000" not in block:  # a line that shows what may be given
             for part in block.strip().split("\n\n\n"):
                 assert any(part in source for source in (*sources, *dedented)), part

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.server import ServerProcess, start_server
+from tests.support.walkthroughs import blocks
 
 PYTHON = ".venv/bin/python "
 
@@ -30,7 +31,7 @@ def commands(*pages: str) -> list[Command]:
     """The commands of the pages, in their order."""
     found = []
     for page in pages:
-        for block in re.findall(r"^```console\n(.*?)^```", Path(f"docs/{page}").read_text(), re.M | re.S):
+        for block in blocks(page, "console"):
             for entry in re.split(r"^\$ ", block, flags=re.M)[1:]:
                 line, _, output = entry.partition("\n")
                 found.append(Command(page, line, output))

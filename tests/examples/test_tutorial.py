@@ -3,7 +3,6 @@
 The others are run in `test_functions.py`.
 """
 
-import re
 import shlex
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import click
 import pytest
 
 from halimede.cli.main import halimede
+from tests.support.walkthroughs import blocks
 
-PAGE = Path("docs/tutorial.md").read_text()
 LINES = [
     shlex.split(line)
-    for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
+    for block in blocks("tutorial.md", "sh")
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("halimede ")
 ]
@@ -37,5 +36,5 @@ def test_command_takes_the_arguments_of_the_page(line: list[str], tmp_path: Path
 
 
 def test_code_of_the_page_is_that_of_the_example() -> None:
-    [block] = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    [block] = blocks("tutorial.md", "python")
     assert block in Path("examples/functions/app.py").read_text()
