@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
+from halimede.backends.testing import identity
 from halimede.core.clock import LoopClock
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
@@ -353,25 +355,37 @@ def test_a_cancelled_stream_cancels_its_requests(url: str) -> None:
     assert ends[-1][1].status() == "StatusCode.CANCELLED"
 
 
-def test_a_cancelled_call_leaves_the_queue(url: str) -> None:
+def test_a_cancelled_call_leaves_the_queue(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tensor, _ = fp32_input(1, 4)
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    executing, finish = threading.Event(), threading.Event()
+
+    def execution(_seconds: float) -> None:
+        executing.set()
+        assert finish.wait(60)
 
     def answered(result: Any, error: Any) -> None:
         answers.put((result, error))
 
+    def executions(client: Any) -> int:
+        return int(client.get_inference_statistics("slow").model_stats[0].execution_count)
+
+    monkeypatch.setattr(identity, "sleep", execution)
     with triton.InferenceServerClient(url) as client:
-        assert client.is_server_live()  # calls that wait for the connection are not sent in their order
+        before = executions(client)
         client.async_infer("slow", [tensor], answered)
+        assert executing.wait(60)
         client.async_infer("slow", [tensor], answered).cancel()
         with pytest.raises(InferenceServerException) as caught:
             client.infer("slow", [tensor], client_timeout=0.02)
+        assert client.is_server_live()  # the server has read that both calls have ended
+        finish.set()
         outcomes = [answers.get(timeout=60)[1] for _ in range(2)]
-        statistics = client.get_inference_statistics("slow").model_stats[0]
+        after = executions(client)
 
     assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
     assert sorted(outcome is None for outcome in outcomes) == [False, True]
-    assert statistics.execution_count == 1
+    assert after - before == 1
 
 
 def test_malformed_messages_are_refused_and_the_connection_lives(url: str) -> None:

@@ -146,12 +146,15 @@ class EnsembleLoader:
         return await asyncio.gather(*(self._load_needed(need) for need in needs))
 
     def _failed(self, record: ModelRecord, fresh: Collection[int], error: HalimedeError) -> HalimedeError:
-        """Note why the ensemble failed to load; versions that it has not had before are none of it."""
+        """Note why the ensemble failed to load; versions that it has not had before are none of it.
+
+        As in Triton, it holds readiness back no more than a model whose configuration cannot be read.
+        """
         stopping = self._table.stopping
         for version in record.versions.values():
             if version.state is VersionState.LOADING:
                 reason = UNLOADED if stopping else error.message
-                self._table.move(record, version, VersionState.UNAVAILABLE, reason, stopping)
+                self._table.move(record, version, VersionState.UNAVAILABLE, reason, withdrawn=True)
         if stopping:
             self._table.tell_readiness()
             return error

@@ -10,7 +10,7 @@ A version that serves while its successor loads, or after that has failed, stays
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -106,8 +106,8 @@ class Version:
         number: the version.
         state: what it is doing.
         reason: why it is UNAVAILABLE, or why a READY one's instances could not be changed; else "".
-        withdrawn: it is so on purpose, or for want of a model that it needs, and not because something is
-            wrong with it: readiness does not wait for it.
+        withdrawn: nobody wants it to serve now, or it is an ensemble that wants a model that it needs; it is not so
+            because something is wrong with it, and readiness does not wait for it.
         serving: what answers its requests, if anything does: in state READY, and only then.
         draining: what finishes its last requests, in state UNLOADING.
     """
@@ -181,12 +181,19 @@ class ModelRecord:
 
         Versions that were withdrawn don't count, nor does a configuration that cannot be read.
         """
-        if self.loading or (self.selects_none and not self.versions):
+        if self.loading or (self.selects_none and not self.models):
             return False
         settled = (
             version.state is VersionState.READY or version.withdrawn for version in self.versions.values()
         )
         return all(settled) and all(model.healthy for model in self.models.values())
+
+    def forget_failed(self, selected: Collection[int] = ()) -> None:
+        """Drop the versions that failed to load, but for those that are selected now."""
+        for version in list(self.versions.values()):
+            failed = version.state is VersionState.UNAVAILABLE and not version.withdrawn
+            if failed and version.number not in selected:
+                del self.versions[version.number]
 
     @property
     def known(self) -> bool:

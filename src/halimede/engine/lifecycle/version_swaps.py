@@ -77,8 +77,10 @@ class VersionSwaps:
     def withdraw(self, record: ModelRecord) -> None:
         """Let no new request reach the model; it is gone once those in flight are answered.
 
-        Versions that failed to load keep the reason for that.
+        Versions that failed to load keep the reason for that, but readiness waits for them no more.
         """
+        for version in record.versions.values():
+            version.withdrawn |= version.state is VersionState.UNAVAILABLE
         serving = [version for version in record.versions.values() if version.state is VersionState.READY]
         if serving:
             self._detach(record, serving)
