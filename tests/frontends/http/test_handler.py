@@ -209,8 +209,8 @@ def test_unknown_model_or_version_is_404(server: ModelServer, call: str) -> None
     assert error(server, at("/v2/models/none"), 404) == text
     text = "Request for unknown model: 'ECHO' is not found. Did you mean 'echo'? The loaded models are: "
     assert error(server, at("/v2/models/ECHO"), 404).startswith(text)
-    text = "Request for unknown model: 'slow' is not found. It is in a repository, but not loaded"
-    assert error(server, at("/v2/models/slow"), 404) == text
+    text = "Request for unknown model: 'never_loaded' is not found. It is in a repository, but not loaded"
+    assert error(server, at("/v2/models/never_loaded"), 404) == text
     text = "Request for unknown model: 'echo' version 2 is not found. Its versions are: 1, 3"
     assert error(server, at("/v2/models/echo/versions/2"), 404) == text
     text = "Request for unknown model: 'echo' version 0 is not found. Its versions are: 1, 3"
@@ -244,7 +244,7 @@ def test_statistics_of_what_is_not_loaded_are_refused(server: ModelServer) -> No
 def test_index_lists_all_models_or_the_ready_ones(server: ModelServer) -> None:
     rows = ask_json(server, post(b"", "/v2/repository/index"))
     assert {"name": "echo", "version": "3", "state": "READY"} in rows
-    assert {"name": "slow"} in rows
+    assert {"name": "never_loaded"} in rows
     ready = ask_json(server, post(b'{"ready":true}', "/v2/repository/any/index"))
     assert {row["name"] for row in ready} == {"echo", "strings", "half", "square"}
 
