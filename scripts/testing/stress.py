@@ -106,7 +106,7 @@ def run(tests: list[str], seed: int, times: int, front_ends: int, directory: Pat
     options = ["-p", "tests.support.stressing", "-q", f"--times={times}", f"--order={seed}"]
     under = ["ionice", "-c3"] if shutil.which("ionice") else []
     done = threading.Event()
-    stopping = threading.Thread(target=stop_now_and_then, args=(variable(record), random.Random(seed), done))  # noqa: S311 - as above
+    stopping = threading.Thread(target=stop_now_and_then, args=(record, random.Random(seed), done))  # noqa: S311 - as above
     stopping.start()
     try:
         return seed, run_pytest([*options, *tests], record, front_ends, under)
@@ -115,19 +115,32 @@ def run(tests: list[str], seed: int, times: int, front_ends: int, directory: Pat
         stopping.join()
 
 
-def stop_now_and_then(of_tests: bytes, chance: random.Random, done: threading.Event) -> None:
-    """Until it is done, stop one process after the other that has this in its environment, and let it go on."""
+def stop_now_and_then(record: Path, chance: random.Random, done: threading.Event) -> None:
+    """Until it is done, stop one process of the recorded tests after the other, and let it go on."""
     while not done.wait(chance.uniform(*APART_S)):
-        found = [pid for pid in processes_with(of_tests) if not is_stopped(pid)]
+        found = [pid for pid in processes_with(variable(record)) if not is_stopped(pid)]
         if not found:
             continue
         pid = chance.choice(found)
+        before = stopped_by_tests(record)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
             try:
                 time.sleep(chance.uniform(*STOPPED_S))
             finally:
                 os.kill(pid, signal.SIGCONT)
+                if pid in stopped_by_tests(record) - before:  # meanwhile
+                    os.kill(pid, signal.SIGSTOP)
+
+
+def stopped_by_tests(record: Path) -> set[int]:
+    """The processes that tests keep stopped: see `tests.support.stopping`."""
+    stopped: set[int] = set()
+    with contextlib.suppress(FileNotFoundError):
+        for line in Path(f"{record}.stopped").read_text().split():
+            pid = abs(int(line))
+            (stopped.discard if line.startswith("-") else stopped.add)(pid)
+    return stopped
 
 
 def is_stopped(pid: int) -> bool:

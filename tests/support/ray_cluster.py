@@ -18,6 +18,7 @@ from typing import Any
 
 from halimede.hosting.substrates.processes import descendants
 from tests.support import ray_agent
+from tests.support.stopping import go_on, stop
 from tests.support.waiting import wait_until
 
 _OBJECT_STORE_BYTES = 80 << 20
@@ -215,7 +216,7 @@ def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:
         threading.Thread(target=info.process.wait, daemon=True).start()
     for pid in stopped[node]:
         with suppress(ProcessLookupError):
-            os.kill(pid, number)
+            stop(pid) if number == signal.SIGSTOP else go_on(pid)
 
 
 def _kill(node: Any, kind: str) -> None:

@@ -264,6 +264,7 @@ def test_models_of_a_multi_model_endpoint(server: ServerProcess, directory: Path
         assert said(server, body, path)["outputs"][0]["data"] == [3, 1, 0.5]
     answer = platform.invoke('{"inputs": "x"}', "key")
     assert (answer.status, "does not serve completions" in answer.document["error"]) == (400, True)
+    assert platform.unload("key").status == 200
 
 
 @pytest.mark.parametrize("member", ["prompt", "inputs"])

@@ -26,6 +26,7 @@ from tests.hosting.routing.serving import (
     runtime,
     variant_route,
 )
+from tests.support.stopping import stop
 from tests.support.waiting import wait_until
 
 
@@ -165,7 +166,7 @@ def test_a_router_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, with_chan
     monkeypatch.setattr("halimede.hosting.routers.routers._HEARTBEAT_S", 0.1)
     with shared() as (host, farm, _):
         before = processes(farm)
-        os.kill(before[0], signal.SIGSTOP)
+        stop(before[0])
         if with_change:
             host.settle()
         wait_until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))

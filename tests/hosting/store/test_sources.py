@@ -25,6 +25,7 @@ from halimede.hosting.store.sources import Places, model_source
 from halimede.repository.model_archives import extract_model
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host
 from tests.hosting.store.test_objects import ODD_KEYS
+from tests.support.stopping import stop
 
 Process = subprocess.Popen[bytes]
 
@@ -181,7 +182,7 @@ def test_an_extraction_that_takes_too_long_is_stopped(
 
     def never_ending(archive: Path, directory: Path, on_started: Callable[[Process], None]) -> None:
         def started(process: Process) -> None:
-            process.send_signal(signal.SIGSTOP)
+            stop(process.pid)
             extractions.append(process)
             on_started(process)
 

@@ -123,8 +123,8 @@ def test_a_waiting_process_takes_over_when_the_fetching_one_is_killed(
     waiting = node.process(offer)
     try:
         waiting.wait_for("done", MIB)
-        server.gate.set()
         fetching.kill()
+        server.gate.set()
         waiting.wait_for("directory")
     finally:
         waiting.kill()

@@ -1,7 +1,6 @@
 """Models on the disk of a node, taken by one process."""
 
 import pickle
-import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from halimede.hosting.store import extraction
 from halimede.repository.model_archives import extract_model
 from tests.hosting.substrates.node.serving import CONFIG, MIB, ArchiveServer, Asked, Handler, archive
 from tests.hosting.substrates.node.taking import Taking
+from tests.support.stopping import stop
 
 Process = subprocess.Popen[bytes]
 
@@ -121,7 +121,7 @@ def test_an_extraction_that_takes_too_long_is_stopped(
 
     def never_ending(path: Path, directory: Path, on_started: Callable[[Process], None]) -> None:
         def started(process: Process) -> None:
-            process.send_signal(signal.SIGSTOP)
+            stop(process.pid)
             on_started(process)
 
         extract_model(path, directory, on_started=started)
