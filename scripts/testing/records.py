@@ -49,8 +49,8 @@ class Record:
 def read(path: Path, front_ends: int) -> Iterator[Record]:
     """The records of one process."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    for line, after in zip(lines, [*lines[1:], None], strict=True):
-        if "outcome" in line or after is None or after["id"] != line["id"]:
+    for index, line in enumerate(lines, 1):
+        if "outcome" in line or index == len(lines) or lines[index]["id"] != line["id"]:
             yield Record(front_ends=front_ends, **line)
 
 

@@ -88,7 +88,7 @@ class _Scale:
             rough = (self.high - self.low) / 5
             power = 10.0 ** math.floor(math.log10(rough))
             step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-            values = [math.ceil(self.low / step) * step + step * number for number in range(7)]
+            values = [math.ceil(self.low / step) * step + step * index for index in range(7)]
         return [(value, number(value)) for value in values if self.low <= value <= self.high * 1.000001]
 
 

@@ -16,11 +16,13 @@ from botocore.loaders import create_loader
 
 from halimede.cli.main import main
 from halimede.hosting.access.keys import Key
+from halimede.hosting.errors import invalid
 from tests.cli.hosting.test_host import create_endpoint
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, api_host
 from tests.hosting.instances import Received, Reply, fake_instance
 from tests.support.commands import call_command, call_text_command
 from tests.support.host import HostProcess, start_host
+from tests.support.names import new_name
 from tests.support.program import write_program
 from tests.support.waiting import wait_until
 
@@ -43,21 +45,43 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
         yield running
 
 
+def environment_of(port: int) -> dict[str, str]:
+    """The environment of a command for a host that listens there."""
+    return {
+        **os.environ,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }
+
+
 def ask(host: HostProcess, *arguments: str, body: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     """What a command printed that has the host's variables in its environment, and nothing else of AWS."""
     return call_command(*arguments, environment=host.environment, given=body)
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of tables; a long cell goes on in further rows."""
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def reason(printed: str) -> str:
+    """Why the only endpoint of a table has failed."""
+    return " ".join(row[-1] for row in cells(printed)[1:])
 
 
 def test_endpoints_are_listed_with_their_variants(host: HostProcess) -> None:
     shown = ask(host, "endpoints")
 
     assert shown.returncode == 0
-    [heading, row] = [line for line in shown.stdout.decode().splitlines() if line.startswith("|")]
-    assert [cell.strip() for cell in heading.split("|")[1:-1]] == [
+    [heading, *rows] = cells(shown.stdout.decode())
+    assert heading == [
         "Endpoint", "Status", "Configuration", "Variant", "Weight", "Instances", "Created", "Reason",
     ]  # fmt: skip
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[:6] == ["e", "InService", "c", "v", "1", "2/2"]
+    [row] = [each for each in rows if each[0] == "e"]
+    assert row[:6] == ["e", "InService", "c", "v", "1", "2/2"]
 
 
 def test_one_endpoint_is_described(host: HostProcess) -> None:
@@ -95,6 +119,12 @@ def create(sagemaker: Any, name: str, image: Path) -> None:
     sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
 
 
+def delete(sagemaker: Any, name: str) -> None:
+    """Delete an endpoint, and return once it is gone."""
+    sagemaker.delete_endpoint(EndpointName=name)
+    sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=name, WaiterConfig={"Delay": 1})
+
+
 def wait(host: HostProcess, name: str) -> "subprocess.Popen[str]":
     """A process that waits for an endpoint."""
     return subprocess.Popen(
@@ -105,60 +135,61 @@ def wait(host: HostProcess, name: str) -> "subprocess.Popen[str]":
 
 
 def test_waiting_shows_what_the_instances_print_until_they_serve(host: HostProcess, tmp_path: Path) -> None:
+    name = new_name("slow")
     loaded = tmp_path / "loaded"
     program = write_program(tmp_path)
     lines = ("echo loading weights", f"while [ ! -e {loaded} ]; do sleep 0.05; done", f"exec {program} serve")
     sagemaker = host.client("sagemaker")
-    create(sagemaker, "slow", script(tmp_path, *lines))
-    sagemaker.create_endpoint(EndpointName="slow", EndpointConfigName="slow")
+    create(sagemaker, name, script(tmp_path, *lines))
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
-    with wait(host, "slow") as waiting:
+    with wait(host, name) as waiting:
         assert waiting.stderr is not None
-        assert waiting.stderr.readline() == "slow: Creating …\n"
+        assert waiting.stderr.readline() == f"{name}: Creating …\n"
         assert waiting.stderr.readline() == "loading weights\n"
         loaded.touch()
         table, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
-    assert "| slow     | InService |" in table
+    assert cells(table)[1][:2] == [name, "InService"]
 
-    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="slow")
-    assert ask(host, "invoke", "slow", "--data", "before").stdout == b"BEFORE\n"
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=name)
+    assert ask(host, "invoke", name, "--data", "before").stdout == b"BEFORE\n"
     loaded.unlink()
-    sagemaker.update_endpoint(EndpointName="slow", EndpointConfigName="slow")
-    with wait(host, "slow") as waiting:
+    sagemaker.update_endpoint(EndpointName=name, EndpointConfigName=name)
+    with wait(host, name) as waiting:
         assert waiting.stderr is not None
-        assert waiting.stderr.readline() == "slow: Updating …\n"
+        assert waiting.stderr.readline() == f"{name}: Updating …\n"
         loaded.touch()
         table, said = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
     assert "asked: before" not in said  # nothing of what the instances before have printed
-    assert "| slow     | InService |" in table
-    sagemaker.delete_endpoint(EndpointName="slow")
+    assert cells(table)[1][:2] == [name, "InService"]
+    delete(sagemaker, name)
 
 
 def test_endpoint_that_failed_is_described_with_the_reason(host: HostProcess, tmp_path: Path) -> None:
+    name = new_name("broken")
     sagemaker = host.client("sagemaker")
-    create(sagemaker, "broken", script(tmp_path, "echo no weights here", "exit 3"))
-    sagemaker.create_endpoint(EndpointName="broken", EndpointConfigName="broken")
+    create(sagemaker, name, script(tmp_path, "echo no weights here", "exit 3"))
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
-    shown = ask(host, "endpoints", "broken", "--wait")
+    shown = ask(host, "endpoints", name, "--wait")
 
     assert shown.returncode == 1
     assert b"| Failed |" in shown.stdout
-    # the cell goes on in further lines
-    reason = " ".join(line.split("|")[8].strip() for line in shown.stdout.decode().splitlines()[3:-1])
-    assert "it ended with status 3; its last lines: no weights here" in reason
-    sagemaker.delete_endpoint(EndpointName="broken")
+    assert "it ended with status 3; its last lines: no weights here" in reason(shown.stdout.decode())
+    delete(sagemaker, name)
 
 
 def test_an_update_that_is_under_way_is_described_with_its_alarms(host: HostProcess, tmp_path: Path) -> None:
     sagemaker = host.client("sagemaker")
-    for config in ("before", "after"):
+    name, before, after, alarm = map(new_name, ("shifted", "before", "after", "slow"))
+    for config in (before, after):
         create(sagemaker, config, write_program(tmp_path))
-    sagemaker.create_endpoint(EndpointName="shifted", EndpointConfigName="before")
-    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="shifted")
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=before)
+    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=name)
     host.client("cloudwatch").put_metric_alarm(
-        AlarmName="slow",
+        AlarmName=alarm,
         Namespace="AWS/SageMaker",
         MetricName="ModelLatency",
         Statistic="Average",
@@ -173,51 +204,69 @@ def test_an_update_that_is_under_way_is_described_with_its_alarms(host: HostProc
         "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
     }
     sagemaker.update_endpoint(
-        EndpointName="shifted",
-        EndpointConfigName="after",
+        EndpointName=name,
+        EndpointConfigName=after,
         DeploymentConfig={
             "BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing},
-            "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "slow"}]},
+            "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]},
         },
     )
-    with wait(host, "shifted") as waiting:
+    with wait(host, name) as waiting:
         assert waiting.stderr is not None
         while "v Baking: 10 % of the requests, until 20" not in (line := waiting.stderr.readline()):
             assert line
         waiting.kill()
 
-    shown = ask(host, "endpoints", "shifted")
+    shown = ask(host, "endpoints", name)
 
     assert shown.returncode == 0
-    rows = [line for line in shown.stdout.decode().splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-    assert cells[1][:3] == ["shifted", "Updating", "before"]
-    assert cells[2] == ["Update to", "Variant", "Weight", "Instances", "Stage", "Progress", "Since"]
-    assert cells[3][:5] == ["after", "v", "1", "1/1", "Baking"]
-    assert cells[3][5].startswith("10 % of the requests, until 20")
-    assert cells[4] == ["Alarm", "State", "Reason"]
-    assert cells[5] == ["slow", "INSUFFICIENT_DATA", "Unchecked: Initial alarm creation"]
-    host.client("cloudwatch").delete_alarms(AlarmNames=["slow"])
-    with wait(host, "shifted") as waiting:
+    rows = cells(shown.stdout.decode())
+    assert rows[1][:3] == [name, "Updating", before]
+    assert rows[2] == ["Update to", "Variant", "Weight", "Instances", "Stage", "Progress", "Since"]
+    assert rows[3][:5] == [after, "v", "1", "1/1", "Baking"]
+    assert rows[3][5].startswith("10 % of the requests, until 20")
+    assert rows[4] == ["Alarm", "State", "Reason"]
+    assert rows[5] == [alarm, "INSUFFICIENT_DATA", "Unchecked: Initial alarm creation"]
+    host.client("cloudwatch").delete_alarms(AlarmNames=[alarm])
+    with wait(host, name) as waiting:
         table, _ = waiting.communicate(timeout=60)
-    assert "the CloudWatch alarm 'slow' does not exist any more" in " ".join(table.split())
-    sagemaker.delete_endpoint(EndpointName="shifted")
+    assert f"the CloudWatch alarm '{alarm}' does not exist any more" in reason(table)
+    delete(sagemaker, name)
 
 
 def test_models_are_listed(host: HostProcess, tmp_path: Path) -> None:
     shown = ask(host, "models")
 
     assert shown.returncode == 0
-    row = next(line for line in shown.stdout.decode().splitlines() if line.startswith("| m "))
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[1] == "SingleModel"
-    assert cells[2].endswith("/program")
+    [row] = [each for each in cells(shown.stdout.decode()) if each[0] == "m"]
+    assert row[1] == "SingleModel"
+    assert row[2].endswith("/program")
 
 
 def test_lists_of_an_empty_host_say_so(tmp_path: Path) -> None:
     with start_host(tmp_path / "host") as empty:
         assert ask(empty, "endpoints").stdout == b"There are no endpoints.\n"
         assert ask(empty, "models").stdout == b"There are no models.\n"
+
+
+@pytest.mark.parametrize("command", ["endpoints", "models"])
+def test_what_is_deleted_while_it_is_listed_is_left_out(command: str) -> None:
+    when = datetime(2026, 3, 4, tzinfo=UTC)
+    kind = command.removesuffix("s").capitalize()
+
+    async def listed(*_: Any) -> dict[str, Any]:
+        dates = {"CreationTime": when, "LastModifiedTime": when, "EndpointStatus": "Deleting"}
+        arn = f"arn:aws:sagemaker:us-east-1:123456789012:{kind.lower()}/gone"
+        return {f"{kind}s": [{f"{kind}Name": "gone", f"{kind}Arn": arn, **dates}]}
+
+    async def describe(*_: Any) -> dict[str, Any]:
+        raise invalid(f'Could not find {kind.lower()} "gone".')
+
+    keys = {ACCESS_KEY: Key(ACCESS_KEY, SECRET, ACCOUNT, ("sagemaker:*",))}
+    operations = {f"List{kind}s": listed, f"Describe{kind}": describe}
+    with api_host(keys, operations=operations) as host:
+        done = call_text_command(command, environment=environment_of(host.port))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"There are no {command}.\n", "")
 
 
 def test_body_of_an_invocation_is_text_a_file_or_standard_input(host: HostProcess, tmp_path: Path) -> None:
@@ -264,14 +313,7 @@ def test_a_key_that_may_read_no_metrics_sees_the_endpoint_without_the_comparison
 
     keys = {ACCESS_KEY: Key(ACCESS_KEY, SECRET, ACCOUNT, ("sagemaker:*",))}
     with api_host(keys, operations={"DescribeEndpoint": describe}) as host:
-        environment = {
-            **os.environ,
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{host.port}",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-        }
-        done = call_text_command("endpoints", "e", environment=environment)
+        done = call_text_command("endpoints", "e", environment=environment_of(host.port))
     assert done.returncode == 0
     assert "| candidate (shadow) | 1 " in done.stdout
     assert done.stderr.startswith("How its shadow variant compares cannot be shown: ")
@@ -388,7 +430,7 @@ def test_wrong_invocation_is_told_in_one_line(host: HostProcess, arguments: list
 
 
 def test_logs_of_all_instances_are_shown_with_their_names(host: HostProcess) -> None:
-    shown = ask(host, "logs", "e")
+    shown = ask(host, "logs", "e", "-n", "10000")  # they have begun long ago
 
     assert shown.returncode == 0
     ready = [line for line in shown.stdout.decode().splitlines() if line.endswith("is ready")]
@@ -411,8 +453,9 @@ def test_logs_that_are_followed_go_on(host: HostProcess) -> None:
     try:
         assert follower.stdout is not None
         assert b"v/i-" in follower.stdout.readline()
-        ask(host, "invoke", "e", "--data", "what follows")
-        while b"asked: what follows" not in (line := follower.stdout.readline()):
+        text = new_name("what follows")
+        ask(host, "invoke", "e", "--data", text)
+        while f"asked: {text}\n".encode() not in (line := follower.stdout.readline()):
             assert line
     finally:
         follower.terminate()

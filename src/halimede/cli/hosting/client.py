@@ -46,6 +46,10 @@ def _is_url(text: str) -> bool:
         return False
 
 
+class MissingError(click.ClickException):
+    """There is nothing of that name on the host, or no more."""
+
+
 class HostClient:
     """Speaks to a host; what it answers with an error ends the command with one line.
 
@@ -97,6 +101,7 @@ class HostClient:
         """What an operation answers.
 
         Raises:
+            MissingError: there is nothing of the name that it is asked about.
             click.ClickException: the host refuses it, or is not there, or another server is.
         """
         client = self.client(service)
@@ -107,7 +112,9 @@ class HostClient:
             answer = getattr(client, operation)(**parameters)
         except ClientError as error:
             self._check_answer(error.response)
-            raise click.ClickException(error.response["Error"]["Message"]) from None
+            message = error.response["Error"]["Message"]
+            kind = MissingError if message.startswith("Could not find") else click.ClickException
+            raise kind(message) from None
         except (ResponseParserError, *_MISREAD):
             raise self._no_host("its answer cannot be read") from None
         except EndpointConnectionError:

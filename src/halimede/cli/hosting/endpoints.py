@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.hosting.client import HostClient, MissingError, host_options
 from halimede.cli.hosting.deployments import deployment_tables
 from halimede.cli.hosting.logs import InstanceLogs
 from halimede.cli.hosting.shadows import comparisons
@@ -42,7 +42,10 @@ def command(name: str | None, wait: bool, endpoint_url: str, region: str) -> int
         if wait:
             raise click.UsageError("--wait needs the NAME of an endpoint")
         names = [entry["EndpointName"] for entry in host.every("sagemaker", "list_endpoints", "Endpoints")]
-        endpoints = [_describe(host, each) for each in sorted(names)]
+        endpoints = []
+        for each in sorted(names):
+            with suppress(MissingError):  # it was deleted meanwhile
+                endpoints.append(_describe(host, each))
     else:
         if wait:
             _wait(host, name, StatusMessages(HostClient(endpoint_url, region), name))

@@ -2,7 +2,7 @@
 
 import click
 
-from halimede.cli.hosting.client import HostClient, host_options
+from halimede.cli.hosting.client import HostClient, MissingError, host_options
 from halimede.cli.tables import table
 
 
@@ -13,7 +13,10 @@ def command(endpoint_url: str, region: str) -> int:
     host = HostClient(endpoint_url, region)
     rows = []
     for entry in host.every("sagemaker", "list_models", "Models"):
-        model = host.call("sagemaker", "describe_model", ModelName=entry["ModelName"])
+        try:
+            model = host.call("sagemaker", "describe_model", ModelName=entry["ModelName"])
+        except MissingError:  # it was deleted meanwhile
+            continue
         container = model.get("PrimaryContainer") or model["Containers"][0]
         rows.append(
             [
