@@ -175,7 +175,8 @@ def test_without_a_gpu_it_is_told_that_one_is_needed(tmp_path: Path) -> None:
 def test_without_the_packages_the_error_says_how_to_install_them(
     module: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
+    for name in (module, *(each for each in sys.modules if each.startswith(f"{module}."))):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "halimede.backends.tensorrt.cuda_runtime")
     with pytest.raises(UnsupportedError) as caught:
         Opened(tmp_path)
