@@ -24,7 +24,7 @@ from examples.xgboost_ensemble.measurements import COLUMNS, features, parse
 
 _FIGURES = re.compile(r"\b0\.\d{4}\b|\d+(?= labels are right)")
 """Confidences, and in the end how many labels are right."""
-_ABOUT = 2e-3
+_ABOUT = 5e-3
 """Versions of XGBoost do not train the very same trees."""
 
 pytestmark = pytest.mark.timeout(300)
