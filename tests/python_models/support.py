@@ -144,10 +144,11 @@ class Models:
         return name
 
     def load_error(self, source: str, config: str = FLOATS, name: str = "") -> str:
-        """What the server says to a model that it cannot load."""
+        """What the server says to a model that it cannot load; it is ready again, as the model is wanted no more."""
         name = self.write(source, config, name)
         with pytest.raises(InferenceServerException) as caught:
             self.http.load_model(name)
+        self.http.unload_model(name)
         return str(caught.value.message())
 
     def infer(self, model: str, array: Array = ONES, output: str = "OUT", **options: Any) -> Array:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,29 +51,32 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
         yield models
 
 
-def write(models: Models, name: str, backend: str) -> Path:
+def write(models: Models, backend: str, factor: int = 1) -> str:
+    """A new model of a backend, that is not loaded: its name."""
+    name = models.new_name()
     directory = models.repository / name / "1"
     directory.mkdir(parents=True)
     (directory.parent / "config.pbtxt").write_text(CONFIG.replace("BACKEND", backend))
-    return directory
+    (directory / "model.json").write_text(json.dumps({"factor": factor}))
+    return name
 
 
 def test_model_of_the_backend_has_files_of_its_own(models: Models) -> None:
-    for name, factor in (("threefold", 3), ("fourfold", 4)):
-        (write(models, name, "multiplier") / "model.json").write_text(json.dumps({"factor": factor}))
-        models.http.load_model(name)
+    threefold, fourfold = (write(models, "multiplier", factor) for factor in (3, 4))
+    models.http.load_model(threefold)
+    models.http.load_model(fourfold)
     ones = np.ones(4, np.float32)
-    assert models.infer("threefold", ones).tolist() == [3, 3, 3, 3]
-    assert models.infer("fourfold", ones).tolist() == [4, 4, 4, 4]
+    assert models.infer(threefold, ones).tolist() == [3, 3, 3, 3]
+    assert models.infer(fourfold, ones).tolist() == [4, 4, 4, 4]
 
 
 def test_backend_called_like_a_package_can_import_that(models: Models) -> None:
-    (write(models, "twofold", "decimal") / "model.json").write_text(json.dumps({"factor": 2}))
-    models.http.load_model("twofold")
-    assert models.infer("twofold", np.ones(4, np.float32)).tolist() == [2, 2, 2, 2]
+    name = write(models, "decimal", 2)
+    models.http.load_model(name)
+    assert models.infer(name, np.ones(4, np.float32)).tolist() == [2, 2, 2, 2]
 
 
 def test_backend_that_is_not_there_is_named(models: Models) -> None:
-    write(models, "lost", "divider")
+    name = write(models, "divider")
     with pytest.raises(Exception, match="unable to find backend library for backend 'divider'"):
-        models.http.load_model("lost")
+        models.http.load_model(name)

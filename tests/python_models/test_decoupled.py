@@ -142,7 +142,9 @@ except pb_utils.TritonModelException as error:
     )
     stream.send(name)
     assert stream.take().final
-    models.server.wait_for("the sender said: Unable to send response. Response sender has been closed.")
+    models.server.wait_for(
+        f"model '{name}' version 1: the sender said: Unable to send response. Response sender has been closed."
+    )
 
 
 @pytest.mark.parametrize("body", ["return None", "sender.send(response(1))", "del sender, request, requests"])

@@ -76,7 +76,7 @@ def test_a_policy_that_is_changed_makes_another_instance(models: Models) -> None
 
 @pytest.mark.parametrize("isolated", [False, True], ids=["in the server", "isolated"])
 def test_a_model_of_another_backend_runs_where_its_policy_says(models: Models, isolated: bool) -> None:
-    name = f"echo{int(isolated)}"
+    name = models.new_name()
     parameter = 'parameters { key: "isolation" value { string_value: "process" } }' if isolated else ""
     write_model(models.repository, name, None, ECHO + parameter + group("one"))
     models.http.load_model(name)

@@ -94,17 +94,18 @@ def test_reload_runs_the_new_code_of_the_model_and_of_what_lies_beside_it(models
 
 
 def test_instances_have_globals_of_their_own_and_run_at_once(models: Models) -> None:
-    source = "COUNT = []\nBARRIER = None\n" + executing("""
+    name = models.new_name()
+    source = "COUNT = []\nBARRIER = None\n" + executing(f"""
         COUNT.append(1)
         deadline = time.monotonic() + 60
         flag = "/tmp/" + os.environ.get("HALIMEDE_TEST_FLAG", "none")
-        shared = sys.modules["json"].__dict__.setdefault("_in_server_test", [])
+        shared = sys.modules["json"].__dict__.setdefault("_in_server_test_{name}", [])
         shared.append(id(COUNT))
         while len(set(shared)) < 2 and time.monotonic() < deadline:
             time.sleep(0.002)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([len(set(shared))], np.float32))])]
     """)
-    name = models.load(source, LOCAL + "instance_group { kind: KIND_CPU count: 2 }")
+    models.load(source, LOCAL + "instance_group { kind: KIND_CPU count: 2 }", name)
     assert [answer[0] for answer in models.infer_at_once(name, [ONES, ONES])] == [2, 2]
 
 
@@ -273,14 +274,9 @@ def test_ensembles_of_such_models_work(models: Models) -> None:
         f'output_map {{ key: "OUT" value: "{after}" }} }}'
         for before, after in (("IN", "a"), ("a", "b"), ("b", "OUT"))
     )
-    directory = models.repository / "three_steps"
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(
-        f'platform: "ensemble"\n{FLOATS}ensemble_scheduling {{ {steps} }}'
-    )
-    models.http.load_model("three_steps")
+    name = models.load_config(f'platform: "ensemble"\n{FLOATS}ensemble_scheduling {{ {steps} }}')
     for size in (4, 500_000):
-        assert {models.infer("three_steps", np.ones(size, np.float32))[-1] for _ in range(50)} == {4}
+        assert {models.infer(name, np.ones(size, np.float32))[-1] for _ in range(50)} == {4}
 
 
 def test_requests_share_batches(models: Models) -> None:
@@ -290,15 +286,17 @@ def test_requests_share_batches(models: Models) -> None:
 
 
 def test_prints_and_logs_have_the_models_name(models: Models) -> None:
+    name = models.new_name()
     source = "import logging\n" + answering(
-        "(print('said', 5), print('to stderr', file=sys.stderr), pb_utils.Logger.log_info('of the logger'), "
-        "logging.getLogger(__name__).warning('of logging'), x)[-1]"
+        "(print('said', 5), print('to stderr', file=sys.stderr), "
+        f"pb_utils.Logger.log_info('{name} of the logger'), "
+        f"logging.getLogger(__name__).warning('{name} of logging'), x)[-1]"
     )
-    name = models.load(source, LOCAL)
+    models.load(source, LOCAL, name)
     models.infer(name)
     for text in (f"model '{name}' version 1: said 5", f"model '{name}' version 1: to stderr"):
         models.server.wait_for(text)
-    for text in ("of the logger", "of logging"):
+    for text in (f"{name} of the logger", f"{name} of logging"):
         models.server.wait_for(text)
 
 

@@ -10,8 +10,9 @@ from tests.support.waiting import wait_until
 SOURCE = """
 class TritonPythonModel:
     def initialize(self, args):
-        self.calls = open(os.path.join(args["model_repository"], "..", "..", "calls"), "a", buffering=1)
-        self.hold = os.path.join(args["model_repository"], "..", "..", "hold")
+        beside = os.path.join(args["model_repository"], "..", "..", args["model_name"])
+        self.calls = open(beside + "-calls", "a", buffering=1)
+        self.hold = beside + "-hold"
         self.name = args["model_instance_name"]
         self.calls.write(f"initialize {self.name}\\n")
 
@@ -29,14 +30,15 @@ class TritonPythonModel:
     def finalize(self):
         self.calls.write(f"finalize {self.name}\\n")
 """
-"""Notes the calls of its methods, and executes inputs above 1 for as long as there is a file `hold`."""
+"""Notes the calls of its methods, and executes inputs above 1 for as long as there is a file `NAME-hold`."""
 
 
 STREAMING = """
 class TritonPythonModel:
     def initialize(self, args):
-        self.calls = open(os.path.join(args["model_repository"], "..", "..", "calls"), "a", buffering=1)
-        self.hold = os.path.join(args["model_repository"], "..", "..", "hold")
+        beside = os.path.join(args["model_repository"], "..", "..", args["model_name"])
+        self.calls = open(beside + "-calls", "a", buffering=1)
+        self.hold = beside + "-hold"
         self.name = args["model_instance_name"]
         self.number = int(self.name.rpartition("_")[2])
 
@@ -62,33 +64,33 @@ class TritonPythonModel:
     def finalize(self):
         self.calls.write(f"finalize {self.name}\\n")
 """
-"""Answers each request by its instance's number, once at once and 20 times when there is no file `hold`.
+"""Answers each request by its instance's number, once at once and 20 times when there is no file `NAME-hold`.
 
-An execution lasts as long as there is a file `hold-execute`.
+An execution lasts as long as there is a file `NAME-hold-execute`.
 """
 
 
 class Counted:
-    """Such a model."""
+    """Such a model, of a new name."""
 
-    def __init__(self, models: Models, name: str, source: str = SOURCE, config: str = "") -> None:
+    def __init__(self, models: Models, source: str = SOURCE, config: str = "") -> None:
         self._models = models
-        self._name = name
+        self.name = models.new_name()
         self._source = source
         self._config = FLOATS + config
-        self._log = models.repository.parent / "calls"
-        self.hold = models.repository.parent / "hold"
+        self._log = models.repository.parent / f"{self.name}-calls"
+        self.hold = models.repository.parent / f"{self.name}-hold"
 
     def load(self, count: int) -> list[str]:
         """Load it with so many instances: what was called meanwhile."""
         self._log.write_text("")
         config = f"{self._config}instance_group {{ count: {count} kind: KIND_CPU }}"
-        file = self._models.repository / self._name / "config.pbtxt"
+        file = self._models.repository / self.name / "config.pbtxt"
         if file.exists():
             file.write_text(f'backend: "python"\n{config}')
         else:
-            self._models.write(self._source, config, self._name)
-        self._models.http.load_model(self._name)
+            self._models.write(self._source, config, self.name)
+        self._models.http.load_model(self.name)
         return self.calls
 
     @property
@@ -99,33 +101,38 @@ class Counted:
     @property
     def processes(self) -> set[int]:
         """Its worker processes."""
-        return set(self._models.pids(self._name))
+        return set(self._models.pids(self.name))
 
 
 def test_only_the_difference_in_instances_is_initialized_or_finalized(models: Models) -> None:
-    model = Counted(models, "few")
-    assert model.load(3) == [f"initialize few_0_{n}" for n in range(3)]
+    model = Counted(models)
+    assert model.load(3) == [f"initialize {model.name}_0_{n}" for n in range(3)]
     three = model.processes
-    np.testing.assert_array_equal(models.infer("few"), ONES)
-    assert model.load(4) == ["initialize few_0_3"]
+    np.testing.assert_array_equal(models.infer(model.name), ONES)
+    assert model.load(4) == [f"initialize {model.name}_0_3"]
     assert len(model.processes) == 4
     assert three < model.processes
-    assert models.statistics("few")["inference_count"] == 1, "it was not loaded again"
+    assert models.statistics(model.name)["inference_count"] == 1, "it was not loaded again"
     model.load(2)
-    wait_until(lambda: model.calls == ["finalize few_0_2", "finalize few_0_3"], "two are finalized")
+    wait_until(
+        lambda: model.calls == [f"finalize {model.name}_0_2", f"finalize {model.name}_0_3"],
+        "two are finalized",
+    )
     wait_until(lambda: len(model.processes) == 2, "two processes are left")
     assert model.processes < three
-    np.testing.assert_array_equal(models.infer("few"), ONES)
-    models.http.unload_model("few")
+    np.testing.assert_array_equal(models.infer(model.name), ONES)
+    models.http.unload_model(model.name)
     wait_until(lambda: not model.processes, "no process is left")
 
 
 def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> None:
-    model = Counted(models, "less")
+    model = Counted(models)
     model.load(3)
     model.hold.write_text("")
     outcomes: list[object] = []
-    thread = threading.Thread(target=lambda: outcomes.extend(models.infer_at_once("less", [2 * ONES] * 3)))
+    thread = threading.Thread(
+        target=lambda: outcomes.extend(models.infer_at_once(model.name, [2 * ONES] * 3))
+    )
     thread.start()
     wait_until(lambda: sum(call.startswith("execute") for call in model.calls) == 3, "three executions began")
     assert model.load(1) == []
@@ -133,14 +140,17 @@ def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> No
     model.hold.unlink()
     thread.join(60)
     np.testing.assert_array_equal(np.array(outcomes), [2 * ONES] * 3)
-    wait_until(lambda: model.calls == ["finalize less_0_1", "finalize less_0_2"], "two are finalized")
+    wait_until(
+        lambda: model.calls == [f"finalize {model.name}_0_1", f"finalize {model.name}_0_2"],
+        "two are finalized",
+    )
     wait_until(lambda: len(model.processes) == 1, "one process is left")
-    np.testing.assert_array_equal(models.infer("less"), ONES)
+    np.testing.assert_array_equal(models.infer(model.name), ONES)
 
 
 def streams_on_each(models: Models, name: str, count: int) -> list[Stream]:
     """Streams with a request each under way, whose first response has come; the n-th by the n-th instance."""
-    held = models.repository.parent / "hold-execute"
+    held = models.repository.parent / f"{name}-hold-execute"
     held.write_text("")  # so that each instance gets one
     streams = [Stream(models) for _ in range(count)]
     for stream in streams:
@@ -161,14 +171,14 @@ def rest_of(stream: Stream) -> list[float | None]:
 
 
 def test_streams_under_way_go_on_to_their_end_on_instances_that_leave(models: Models) -> None:
-    model = Counted(models, "flow", STREAMING, DECOUPLED)
+    model = Counted(models, STREAMING, DECOUPLED)
     model.load(3)
     model.hold.write_text("")
-    streams = streams_on_each(models, "flow", 3)
+    streams = streams_on_each(models, model.name, 3)
     assert model.load(1) == []
     assert len(model.processes) == 3
     late = Stream(models)
-    late.send("flow")
+    late.send(model.name)
     assert late.take().value == 0, "new requests go to the instance that stays"
     model.hold.unlink()
     for number, stream in enumerate(streams):
@@ -176,24 +186,25 @@ def test_streams_under_way_go_on_to_their_end_on_instances_that_leave(models: Mo
     assert rest_of(late) == [0] * 20
     wait_until(
         lambda: (
-            [call for call in model.calls if "finalize" in call] == ["finalize flow_0_1", "finalize flow_0_2"]
+            [call for call in model.calls if "finalize" in call]
+            == [f"finalize {model.name}_0_1", f"finalize {model.name}_0_2"]
         ),
         "two are finalized",
     )
     wait_until(lambda: len(model.processes) == 1, "one process is left")
-    assert models.statistics("flow")["inference_stats"]["fail"]["count"] == 0
+    assert models.statistics(model.name)["inference_stats"]["fail"]["count"] == 0
 
 
 def test_added_instances_serve_streams_beside_those_under_way(models: Models) -> None:
-    model = Counted(models, "wide", STREAMING, DECOUPLED)
+    model = Counted(models, STREAMING, DECOUPLED)
     model.load(1)
     model.hold.write_text("")
-    (first,) = streams_on_each(models, "wide", 1)
+    (first,) = streams_on_each(models, model.name, 1)
     (present,) = model.processes
     model.load(3)
     assert present in model.processes
     assert len(model.processes) == 3
-    streams = streams_on_each(models, "wide", 3)
+    streams = streams_on_each(models, model.name, 3)
     model.hold.unlink()
     assert rest_of(first) == [0] * 20
     for number, stream in enumerate(streams):
@@ -201,22 +212,24 @@ def test_added_instances_serve_streams_beside_those_under_way(models: Models) ->
 
 
 def test_streams_of_a_leaving_instance_fail_when_its_process_dies(models: Models) -> None:
-    model = Counted(models, "dies", STREAMING, DECOUPLED)
+    model = Counted(models, STREAMING, DECOUPLED)
     model.load(1)
     present = model.processes
     model.load(2)
     model.hold.write_text("")
-    stays, leaves = streams_on_each(models, "dies", 2)
+    stays, leaves = streams_on_each(models, model.name, 2)
     model.load(1)
     (leaving,) = model.processes - present
     kill(leaving)
-    assert leaves.take().error.startswith("Stub process 'dies_0_1' is not healthy. It was killed by SIGKILL")
+    assert leaves.take().error.startswith(
+        f"Stub process '{model.name}_0_1' is not healthy. It was killed by SIGKILL"
+    )
     leaves.close()
     wait_until(lambda: model.processes == present, "no process takes its place")
     model.hold.unlink()
     assert rest_of(stays) == [0] * 20
     late = Stream(models)
-    late.send("dies")
+    late.send(model.name)
     assert late.take().value == 0
     assert rest_of(late) == [0] * 20
     assert model.processes == present

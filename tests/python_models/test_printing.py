@@ -59,7 +59,10 @@ def test_what_is_printed_is_logged_with_the_model(models: Models, body: str, exp
     name = models.load(printing(body))
     models.infer(name)
     if not expected:
-        models.server.wait_for("UserWarning: careful")
+        wait_until(
+            lambda: any("UserWarning: careful" in line for line in lines(models, name)),
+            "the warning in the log",
+        )
         return
     expect(models, name, expected)
 
@@ -121,13 +124,14 @@ def test_printing_does_not_fail_when_the_process_is_killed_and_comes_back(models
 LOGGING = """
 class TritonPythonModel:
     def initialize(self, args):
+        self.name = args["model_name"]
         self.say("initialize")
     def say(self, where):
-        pb_utils.Logger.log(f"{where} default")
-        pb_utils.Logger.log_info(f"{where} info")
-        pb_utils.Logger.log_warn(f"{where} warn")
-        pb_utils.Logger.log_error(f"{where} error")
-        pb_utils.Logger.log_verbose(f"{where} verbose")
+        pb_utils.Logger.log(f"{self.name} {where} default")
+        pb_utils.Logger.log_info(f"{self.name} {where} info")
+        pb_utils.Logger.log_warn(f"{self.name} {where} warn")
+        pb_utils.Logger.log_error(f"{self.name} {where} error")
+        pb_utils.Logger.log_verbose(f"{self.name} {where} verbose")
     def execute(self, requests):
         self.say("execute")
         return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1, np.float32))]) for _ in requests]
@@ -144,46 +148,47 @@ def test_logger_lines_have_level_file_and_line(models: Models) -> None:
     name = models.load(LOGGING)
     models.infer(name)
     models.http.unload_model(name)
-    models.server.wait_for("finalize error")
+    models.server.wait_for(f"{name} finalize error")
     for where in ("initialize", "execute", "finalize"):
         for letter, level, line in (
-            ("I", "default", 7),
-            ("I", "info", 8),
-            ("W", "warn", 9),
-            ("E", "error", 10),
+            ("I", "default", 8),
+            ("I", "info", 9),
+            ("W", "warn", 10),
+            ("E", "error", 11),
         ):
-            (found,) = logged(models, f"{where} {level}")
+            (found,) = logged(models, f"{name} {where} {level}")
             assert re.match(
                 rf"{letter}\d{{4}} [0-9:.]+ {models.server.process.pid} model\.py:{line}\]", found
             ), found
-        assert not logged(models, f"{where} verbose")
+        assert not logged(models, f"{name} {where} verbose")
 
 
 def test_verbose_lines_are_logged_when_the_log_is_verbose(tmp_path: Path) -> None:
     with serve_models(tmp_path, "--log-verbose=1") as models:
-        models.load(LOGGING)
-        models.server.wait_for("initialize verbose")
+        name = models.load(LOGGING)
+        models.server.wait_for(f"{name} initialize verbose")
 
 
 def test_pythons_logging_reaches_the_log(models: Models) -> None:
-    name = models.load(
-        printing("""
+    name = models.new_name()
+    source = printing(f"""
 import logging
-logging.getLogger("mine").warning("by logging %d", 5)
-logging.info("by the root")
-logging.debug("too fine")
+logging.getLogger("mine").warning("{name} by logging %d", 5)
+logging.info("{name} by the root")
+logging.debug("{name} too fine")
 try:
     1 / 0
 except ZeroDivisionError:
-    logging.exception("with a traceback")
+    logging.exception("{name} with a traceback")
 """)
-    )
+    models.load(source, name=name)
     models.infer(name)
-    models.server.wait_for("with a traceback")
-    assert re.search(r"^W.* model\.py:\d+\] \"by logging 5\"$", models.server.log, re.MULTILINE)
-    assert re.search(r"^I.* model\.py:\d+\] \"by the root\"$", models.server.log, re.MULTILINE)
-    assert re.search(r"^E.* model\.py:\d+\] \"with a traceback\\nTraceback", models.server.log, re.MULTILINE)
-    assert "too fine" not in models.server.log
+    models.server.wait_for(f"{name} with a traceback")
+    log = models.server.log
+    assert re.search(rf"^W.* model\.py:\d+\] \"{name} by logging 5\"$", log, re.MULTILINE)
+    assert re.search(rf"^I.* model\.py:\d+\] \"{name} by the root\"$", log, re.MULTILINE)
+    assert re.search(rf"^E.* model\.py:\d+\] \"{name} with a traceback\\nTraceback", log, re.MULTILINE)
+    assert "too fine" not in log
 
 
 @pytest.mark.parametrize("text", ["'\\ud800'", "None", "5"])
@@ -193,10 +198,13 @@ def test_what_is_no_text_is_refused_by_the_logger(models: Models, text: str) -> 
 
 
 def test_order_of_logged_lines_is_kept(models: Models) -> None:
-    name = models.load(printing("for i in range(3000): pb_utils.Logger.log_info(f'line {i} of order')"))
+    name = models.new_name()
+    models.load(
+        printing(f"for i in range(3000): pb_utils.Logger.log_info(f'line {{i}} of {name}')"), name=name
+    )
     models.infer(name, ONES)
-    models.server.wait_for("line 2999 of order", 60)
-    assert [int(i) for i in re.findall(r"\"line (\d+) of order\"", models.server.log)] == list(range(3000))
+    models.server.wait_for(f'line 2999 of {name}"', 60)
+    assert [int(i) for i in re.findall(rf"\"line (\d+) of {name}\"", models.server.log)] == list(range(3000))
 
 
 def test_quiet_model_adds_nothing_to_the_log(models: Models) -> None:

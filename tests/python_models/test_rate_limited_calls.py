@@ -145,20 +145,17 @@ def test_several_calls_at_once_from_a_coroutine(models: Models) -> None:
 def test_a_model_calls_an_ensemble_whose_models_need_the_same(models: Models) -> None:
     inner = models.load(INNER, limited("ensemble:1:global"))
     middle = models.load(calling(f'call("{inner}", x)'), limited("ensemble:1:global"))
-    ensemble = models.repository / "chained"
-    (ensemble / "1").mkdir(parents=True)
     steps = "".join(
         f'{{ model_name: "{model}" model_version: -1 input_map {{ key: "IN" value: "{source}" }} '
         f'output_map {{ key: "OUT" value: "{target}" }} }},'
         for model, source, target in ((inner, "IN", "A"), (middle, "A", "B"), (inner, "B", "OUT"))
     )
-    (ensemble / "config.pbtxt").write_text(
-        f'name: "chained" platform: "ensemble" {FLOATS} ensemble_scheduling {{ step [{steps.rstrip(",")}] }}'
+    chained = models.load_config(
+        f'platform: "ensemble" {FLOATS} ensemble_scheduling {{ step [{steps.rstrip(",")}] }}'
     )
-    models.http.load_model("chained")
-    outer = models.load(calling('call("chained", x)'), limited("ensemble:1:global"))
+    outer = models.load(calling(f'call("{chained}", x)'), limited("ensemble:1:global"))
     all_answer(models, outer, 3)
-    all_answer(models, "chained", 3)
+    all_answer(models, chained, 3)
 
 
 def test_requests_of_clients_wait_while_a_called_model_runs_on_a_loan(models: Models) -> None:

@@ -309,13 +309,14 @@ def test_what_exceeds_the_pools_of_the_flags_is_not_loaded(tmp_path: Path) -> No
 
 
 def test_a_resource_is_global_or_of_devices(models: Models) -> None:
-    models.load(WAITING, limited("both:2:global"))
-    text = models.load_error(WAITING, limited("both:1"), name="both")
+    name = models.new_name()
+    models.load(WAITING, limited(f"{name}:2:global"))
+    text = models.load_error(WAITING, limited(f"{name}:1"), name=name)
     assert text == (
-        "load failed for model 'both': version 1 is at UNAVAILABLE state: Invalid argument: Resource \"both\" is "
+        f"load failed for model '{name}': version 1 is at UNAVAILABLE state: Invalid argument: Resource \"{name}\" is "
         "present as both global and device-specific resource in the model configuration.;\n"
     )
-    models.load(WAITING, limited("both:1:global"))
+    models.load(WAITING, limited(f"{name}:1:global"))
 
 
 @pytest.mark.parametrize("instances", [1, 2])
@@ -323,12 +324,8 @@ def test_instances_in_the_server_need_their_resources_too(
     models: Models, gate: Callable[[str], Gate], instances: int
 ) -> None:
     holder = models.load(WAITING, limited("inside:1:global", config=TEXTS))
-    name = f"inside{instances}"
-    directory = models.repository / name
-    (directory / "1").mkdir(parents=True)
     text = limited("inside:1:global", instances=instances, config=FLOATS.replace('"IN"', '"INPUT0"'))
-    (directory / "config.pbtxt").write_text('backend: "identity"\n' + text.replace('"OUT"', '"OUTPUT0"'))
-    models.http.load_model(name)
+    name = models.load_config('backend: "identity"\n' + text.replace('"OUT"', '"OUTPUT0"'))
     held = gate(holder)
     wait_until(lambda: held.began, "it to execute")
     body = json.dumps({"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]})

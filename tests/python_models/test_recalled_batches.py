@@ -1,13 +1,12 @@
 """Batches that an instance was sent, and that are taken back before it has begun them."""
 
-import os
-import signal
 import threading
 from typing import Any
 
 import numpy as np
 
 from tests.python_models.support import FLOATS, Models, answering
+from tests.support.stopping import go_on, stop
 from tests.support.waiting import wait_until
 
 SOURCE = """
@@ -24,7 +23,7 @@ class TritonPythonModel:
                 time.sleep(0.01)
         if x[0] == 1:
             pb_utils.InferenceRequest(
-                model_name="callee", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)]
+                model_name="CALLEE", requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)]
             ).exec()
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)])]
 """
@@ -36,8 +35,10 @@ def number(value: float) -> np.ndarray:
 
 
 def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> None:
-    models.load(answering("x"), name="callee")
-    name = models.load(SOURCE, FLOATS + "instance_group [{ count: 2 kind: KIND_CPU }]")
+    callee = models.load(answering("x"))
+    name = models.load(
+        SOURCE.replace("CALLEE", callee), FLOATS + "instance_group [{ count: 2 kind: KIND_CPU }]"
+    )
     directory = models.repository / name
     pids = models.pids(name)
     holds = [directory / "hold1", directory / "hold2"]
@@ -60,7 +61,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
     caller = infer(1)
     wait_until(lambda: len(begun()) == 1, "the execution that will call")
     [stopped] = set(pids) - {int(begun()[0])}
-    os.kill(stopped, signal.SIGSTOP)
+    stop(stopped)
     try:
         waiting = infer(0)
         wait_until(lambda: _executing(models, name) == 2, "a batch for the instance that is stopped")
@@ -69,7 +70,7 @@ def test_an_instance_whose_batch_was_taken_back_gets_others(models: Models) -> N
         waiting.join(60)  # the other instance has run it
         assert sorted(value.tolist() for value in outcomes) == [[0], [1]]
     finally:
-        os.kill(stopped, signal.SIGCONT)
+        go_on(stopped)
     both = infer(2, 2)
     wait_until(lambda: len(set(begun()[1:])) == 2, "executions on both instances")
     holds[1].unlink()

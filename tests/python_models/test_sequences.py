@@ -317,14 +317,14 @@ def test_a_client_that_goes_away_cancels_its_sequence(models: Models) -> None:
 
 
 def test_a_model_calls_another_in_a_sequence(models: Models) -> None:
-    models.load(SUM, config(DIRECT), "sum")
+    called = models.load(SUM, config(DIRECT))
     caller = models.load(
-        executing("""
+        executing(f"""
             responses = []
             for request in requests:
                 for step in range(3):
                     answer = pb_utils.InferenceRequest(
-                        model_name="sum", requested_output_names=["OUT"], correlation_id="own",
+                        model_name="{called}", requested_output_names=["OUT"], correlation_id="own",
                         flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START * (step == 0)
                         + pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END * (step == 2),
                         inputs=[pb_utils.Tensor("IN", np.array([[2]], np.float32))],
@@ -339,20 +339,17 @@ def test_a_model_calls_another_in_a_sequence(models: Models) -> None:
 
 
 def test_an_ensemble_passes_sequences_on_to_its_models(models: Models, client: Client) -> None:
-    models.load(SUM, config(DIRECT), "inner")
-    directory = models.repository / "outer"
-    (directory / "1").mkdir(parents=True, exist_ok=True)
-    (directory / "config.pbtxt").write_text(
+    inner = models.load(SUM, config(DIRECT))
+    outer = models.load_config(
         'platform: "ensemble" max_batch_size: 4 '
         'input [{ name: "X" data_type: TYPE_FP32 dims: [1] }] output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }] '
         "ensemble_scheduling { step [{ "
-        'model_name: "inner" model_version: -1 '
+        f'model_name: "{inner}" model_version: -1 '
         'input_map { key: "IN" value: "X" } output_map { key: "OUT" value: "OUT" } }] }'
     )
-    models.http.load_model("outer")
     options = [{"sequence_start": True}, {}, {"sequence_end": True}]
     for step, flags in enumerate(options):
-        result = models.http.infer("outer", http_inputs(X=one(5)), sequence_id=9, **flags)
+        result = models.http.infer(outer, http_inputs(X=one(5)), sequence_id=9, **flags)
         assert result.as_numpy("OUT").tolist() == [[5.0 * (step + 1)]]
     with pytest.raises(InferenceServerException, match="must specify the START flag"):
-        models.http.infer("outer", http_inputs(X=one(5)), sequence_id=9)
+        models.http.infer(outer, http_inputs(X=one(5)), sequence_id=9)

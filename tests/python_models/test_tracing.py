@@ -77,8 +77,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_an_execution_in_a_worker_is_traced(traced: Traced) -> None:
-    traced.models.infer("echo", request_id="worker")
-    (trace,) = traced.of("worker")
+    request_id = f"worker-{traced.models.new_name()}"
+    traced.models.infer("echo", request_id=request_id)
+    (trace,) = traced.of(request_id)
     assert trace.names(*RUN) == list(RUN)
     assert trace.at("COMPUTE_INPUT_END") < trace.at("COMPUTE_OUTPUT_START")
     outputs = [each for each in trace.tensors if each.activity == "TENSOR_BACKEND_OUTPUT"]
@@ -88,7 +89,7 @@ def test_an_execution_in_a_worker_is_traced(traced: Traced) -> None:
 
 
 def test_requests_of_a_batch_have_its_execution_each(traced: Traced) -> None:
-    name = traced.models.load(answering("x"), BATCHED, "batched")
+    name = traced.models.load(answering("x"), BATCHED)
     arrays = [np.full((1, 2), value, np.float32) for value in range(4)]
     traced.models.infer_at_once(name, arrays)
     traces = await_traces(traced.path, lambda traces: sum(t.model == (name, 1) for t in traces) == 4)
@@ -101,9 +102,9 @@ def test_requests_of_a_batch_have_its_execution_each(traced: Traced) -> None:
 
 
 def test_a_call_that_names_a_trace_is_traced_below_it_and_others_are_not(traced: Traced) -> None:
-    name = traced.models.load(CALLING, name="calling")
-    traced.models.infer(name, request_id="outer")
-    outer, call = traced.of("outer", "outer-call")
+    name = traced.models.load(CALLING)
+    traced.models.infer(name, request_id=name)
+    outer, call = traced.of(name, f"{name}-call")
     assert (call.model, call.parent) == (("echo", 1), outer.number)
     assert call.names() == list(RUN)
     assert (
@@ -117,12 +118,12 @@ def test_a_call_that_names_a_trace_is_traced_below_it_and_others_are_not(traced:
 
 
 def test_a_decoupled_request_is_traced_to_the_end_of_its_execution(traced: Traced) -> None:
-    name = traced.models.load(STREAMING, FLOATS + DECOUPLED, "streaming")
+    name = traced.models.load(STREAMING, FLOATS + DECOUPLED)
     stream = Stream(traced.models)
-    stream.send(name, ONES[:2], "streaming")
+    stream.send(name, ONES[:2], f"streaming-{name}")
     assert [answer.final for answer in stream.take_all(4)] == [False, False, False, True]
     stream.close()
-    (trace,) = traced.of("streaming")
+    (trace,) = traced.of(f"streaming-{name}")
     assert trace.names(*COMPUTED) == list(COMPUTED)
     assert trace.names().count("GRPC_SEND_END") == 4
     outputs = [each.data for each in trace.tensors if each.activity == "TENSOR_BACKEND_OUTPUT"]
@@ -146,12 +147,12 @@ def test_each_request_of_a_sequence_is_traced_as_any_other(traced: Traced, strat
 def test_a_request_whose_model_is_unloaded_meanwhile_is_traced_to_its_end(traced: Traced) -> None:
     models = traced.models
     name = models.load(BY_REQUEST, ROWS)
-    release = cancel_by_grpc(models, name, "outlives its model")
-    wait_until(lambda: said(models, name, "began outlives its model"), "the execution")
+    release = cancel_by_grpc(models, name, f"outlives {name}")
+    wait_until(lambda: said(models, name, f"began outlives {name}"), "the execution")
     models.http.unload_model(name)
     assert not models.ready(name)
     release()
-    (trace,) = traced.of("outlives its model")
+    (trace,) = traced.of(f"outlives {name}")
     assert trace.names(*RUN) == list(RUN)
 
 
@@ -187,15 +188,15 @@ def test_a_request_whose_worker_dies_is_traced(traced: Traced, config: str) -> N
 def test_requests_that_clients_give_up_are_traced_to_their_end(traced: Traced) -> None:
     models = traced.models
     name = models.load(BY_REQUEST, ROWS)
-    running = cancel_by_grpc(models, name, "given up running")
-    wait_until(lambda: said(models, name, "began given up running"), "the execution")
-    waiting = cancel_by_http(models, name, "given up waiting")
+    running = cancel_by_grpc(models, name, f"running-{name}")
+    wait_until(lambda: said(models, name, f"began running-{name}"), "the execution")
+    waiting = cancel_by_http(models, name, f"waiting-{name}")
     wait_until(lambda: pending(models, name) == 1, "the request to wait")
     waiting()
-    (waited,) = traced.of("given up waiting")
+    (waited,) = traced.of(f"waiting-{name}")
     assert waited.names(*RUN) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
     running()
-    (ran,) = traced.of("given up running")
+    (ran,) = traced.of(f"running-{name}")
     assert ran.names(*RUN) == list(RUN)
 
 

@@ -4,13 +4,17 @@ import subprocess
 from pathlib import Path
 
 
+_USAGE = "digitalSignature,keyCertSign"
+"""Python 3.13 and later refuse roots that do not say that they may sign certificates."""
+
+
 def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
     """A certificate for itself, and its key."""
     certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
          "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-out", certificate, "-keyout", key],
+         "-addext", f"keyUsage=critical,{_USAGE}", "-out", certificate, "-keyout", key],
         check=True, capture_output=True,
     )  # fmt: skip
     return certificate, key
@@ -31,7 +35,10 @@ class Authority:
         """A certificate for this machine's local names that is valid for so many days from now, and its key."""
         certificate, key = self._directory / f"{name}.crt", self._directory / f"{name}.key"
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        extensions.write_text(
+            "subjectAltName=DNS:localhost,IP:127.0.0.1\n"
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         subprocess.run(
             ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
              "-subj", f"/CN={subject}", "-out", request, "-keyout", key],

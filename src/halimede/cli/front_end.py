@@ -15,6 +15,7 @@ from halimede.cli.endpoints import endpoints
 from halimede.cli.options import ServeOptions
 from halimede.cli.services import HTTP as HTTP_SERVICE
 from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
+from halimede.core import background
 from halimede.core.buffers import POOL
 from halimede.core.clock import MILLISECOND, LoopClock
 from halimede.core.errors import UnavailableError
@@ -167,9 +168,8 @@ class _FrontEnd:
             self._changed(protocol)
             return
         self._endpoints[protocol].connections.elsewhere = elsewhere
-        task = self._loop.create_task(self._open(protocol, socket.socket(fileno=descriptor)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        opening = self._open(protocol, socket.socket(fileno=descriptor))
+        background.start("taking a connection over", opening, self._tasks)
 
     async def _open(self, protocol: str, connection: socket.socket) -> None:
         try:
@@ -204,14 +204,16 @@ class _FrontEnd:
         )
 
     def _close(self, grace_s: float) -> None:
-        task = self._loop.create_task(self._close_all(grace_s))
-        self._tasks.add(task)
+        background.start("closing connections", self._close_all(grace_s), self._tasks)
 
     async def _close_all(self, grace_s: float) -> None:
-        answered = await self._server.close(grace_s)
-        self._link.post(wire.CLOSED, answered)
-        self._link.close()
-        self._end(answered)
+        answered = False
+        try:
+            answered = await self._server.close(grace_s)
+            self._link.post(wire.CLOSED, answered)
+            self._link.close()
+        finally:
+            self._end(answered)
 
     def _lost(self) -> None:
         """The engine's process is gone."""

@@ -11,6 +11,7 @@ from halimede.backends.execution import niceness_of
 from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig, ModelRateLimiter
 from halimede.config.signature import Signature
+from halimede.core import background
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.regions import RegionTensor
@@ -196,9 +197,8 @@ class Model:
                 self._scheduler.join(started)
         for entry in before:
             if entry not in instances:
-                task = self._loop.create_task(self._end(entry))
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+                what = f"ending an instance of '{self.name}' version {self.version}"
+                background.start(what, self._end(entry), self._ending)
 
     async def _end(self, entry: LoadedInstance) -> None:
         """Send the instance no more batches, and close it when what it has under way is over."""

@@ -4,6 +4,7 @@ Whoever makes a change is told when it is on disk.
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
+from halimede.core import background
 from halimede.hosting.control.database import DatabaseError
 from halimede.hosting.errors import ApiError
+
+logger = logging.getLogger("halimede")
 
 Result = TypeVar("Result")
 
@@ -90,7 +94,7 @@ class GroupedFile:
         self._changes += changes
         self._waiting.append(on_written)
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            self._writing = background.start(f"writing {self._path}", self._write())
 
     async def changed(self, *changes: Change) -> None:
         """Make changes, all or none of them, and return when they are on disk.
@@ -119,8 +123,14 @@ class GroupedFile:
                 await self._run(lambda connection: _commit(connection, changes))  # noqa: B023 - awaited here
             except ApiError as error:
                 refusal = error
+            except Exception as error:  # of these changes, and those that follow are to be written
+                logger.exception("%s cannot be written", self._path)
+                refusal = ApiError("InternalFailure", f"{self._path} cannot be written: {error!r}", 500)
             for on_written in waiting:
-                on_written(refusal)
+                try:
+                    on_written(refusal)
+                except Exception:  # of one who waits; the others are to hear of it too
+                    logger.exception("%s is written, but what was to be done then failed", self._path)
         self._writing = None
 
     async def rows(self, statement: str, *values: object) -> Sequence[Values]:
@@ -147,7 +157,7 @@ def _commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
         for statement, same in groupby(changes, key=lambda change: change[0]):
             connection.executemany(statement, [values for _, values in same])
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         with suppress(sqlite3.Error):  # some errors have done so already
             connection.execute("ROLLBACK")
         raise

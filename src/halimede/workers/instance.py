@@ -9,6 +9,7 @@ from typing import Any
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.backends.text_counts import TextCounts
+from halimede.core import background
 from halimede.core.buffers import POOL
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
@@ -136,11 +137,11 @@ class WorkerInstance(Instance):
             worker = await Worker.start(
                 self._host, self.name, self._launch, self._message, self._exited, self._called
             )
-        progress = POOL.private(8)
-        outgoing = worker.memory.outgoing()
-        worker.memory.introduce(progress)
-        outgoing.fresh.append(progress)
         try:
+            progress = POOL.private(8)
+            outgoing = worker.memory.outgoing()
+            worker.memory.introduce(progress)
+            outgoing.fresh.append(progress)
             message = (
                 wire.INITIALIZE,
                 self._arguments,
@@ -586,7 +587,7 @@ class WorkerInstance(Instance):
             self._owner.ran(self, entry.batch)
         for late in opened.values():
             self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
-        self._reviving = self._host.loop.create_task(self._revive())
+        self._reviving = background.start(f"restarting '{instance}'", self._revive())
 
     def _return(self, entries: list[tuple[int, Sent]]) -> None:
         """Give batches that are not begun back, those that came first to be the first again."""
@@ -603,8 +604,9 @@ class WorkerInstance(Instance):
             try:
                 await self.start()
                 break
-            except HalimedeError as error:
-                logger.error("failed to restart '%s': %s", self.name.instance, error)
+            except Exception as error:  # whatever it is, it may work the next time
+                unforeseen = None if isinstance(error, HalimedeError | MemoryError | OSError) else error
+                logger.error("failed to restart '%s': %s", self.name.instance, error, exc_info=unforeseen)
                 self.trouble = UnavailableError(
                     f"model instance '{self.name.instance}' could not be restarted: {error}"
                 )

@@ -596,3 +596,30 @@ def test_a_load_that_waits_for_room_keeps_no_other_from_loading(world: World) ->
         await waiting
 
     world.run(test, ON_DEMAND, model_memory_budget=100, load_threads=1)
+
+
+def test_workers_are_measured_on_after_it_has_failed_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_all(world, "ab")
+    world.workers["a"] = {7: 60}
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await use(lifecycle, "b", "a")
+        failing = world.workers["a"].pop(7)  # nobody knows the process
+        world.workers["a"] = Unreadable({7: failing})
+        world.clock.advance(30 * SECOND)
+        await wait_until_async(lambda: "measuring worker processes failed" in caplog.text)
+        world.workers["a"] = {7: 240}
+        world.clock.advance(30 * SECOND)
+        await wait_until_async(lambda: loaded(lifecycle) == ["a"])
+        await gone(lifecycle)
+
+    world.run(test, ON_DEMAND, model_memory_budget=250)
+
+
+class Unreadable(dict[int, int]):
+    """Processes whose memory cannot be told."""
+
+    def __getitem__(self, _: int) -> int:
+        raise RuntimeError("unforeseen")

@@ -1,7 +1,11 @@
 """A container that never answers a ping fails its endpoint, which says which one it was."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from halimede.hosting.containers.health import Health
 from halimede.hosting.control.controller import Controller
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.routing.meters import NoMeter
@@ -12,6 +16,7 @@ from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.processes import marked
 from tests.hosting.containers.test_supervisor import write_program
 from tests.hosting.control.fakes import CALLER, MACHINE, QUICK, ROLE, FakeSource, on_loop, variant
+from tests.support.waiting import wait_until_async
 
 
 async def reason_of(directory: Path, *environments: dict[str, str]) -> str:
@@ -58,3 +63,35 @@ async def test_a_container_that_does_not_listen(tmp_path: Path) -> None:
         "seconds: it answers a ping with HTTP/1.1 503 container-2: it accepts no connection (Connection refused)"
     )
     assert "container-2 | loading" in reason
+
+
+def test_a_ping_that_fails_in_an_unforeseen_way_is_answered_and_so_is_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[bytes] = []
+
+    class Asked:
+        def reply(self, head: bytes, _body: bytes) -> None:
+            answers.append(head.split(b"\r\n")[0])
+
+    troubles: list[Exception | str] = [ValueError("unforeseen"), ""]
+
+    async def ping(*_: object) -> str:
+        trouble = troubles.pop(0)
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble
+
+    monkeypatch.setattr("halimede.hosting.containers.health.ping", ping)
+    container = SimpleNamespace(name="c", port=1, pool=SimpleNamespace(host="h"))
+
+    @on_loop
+    async def run() -> None:
+        health = Health([container])  # type: ignore[list-item]
+        for count in (1, 2):
+            health.answer(Asked())  # type: ignore[arg-type]
+            await wait_until_async(lambda count=count: len(answers) == count, "the answer")  # type: ignore[misc]
+
+    run()
+    assert answers == [b"HTTP/1.1 503 c: it cannot be asked: ValueError('unforeseen')", b"HTTP/1.1 200 OK"]
+    assert "unforeseen" in caplog.text

@@ -122,6 +122,7 @@ def test_readiness_flips_while_the_process_is_gone(models: Models, tmp_path: Pat
     )
     assert models.ready(name)
     assert models.grpc.is_model_ready(name)
+    wait_until(lambda: models.server.get("/v2/health/ready")[0] == 200, "processes of other tests to be back")
     gate.touch()
     kill(models.pids(name)[0])
     wait_until(lambda: not models.ready(name), "the model not to be ready")

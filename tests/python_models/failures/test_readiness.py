@@ -168,7 +168,9 @@ def test_check_that_takes_too_long_says_no_and_the_next_gets_its_answer(
         go_on.touch()
         assert ready.result(60)
     assert calls.read_text() == "called "
-    models.server.wait_for("Timed out waiting for user-defined is_ready() response")
+    models.server.wait_for(
+        f"Model '{name}' version 1 is not ready: Timed out waiting for user-defined is_ready() response"
+    )
 
 
 def test_check_of_a_process_that_dies_says_no_at_once(models: Models) -> None:

@@ -9,6 +9,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from halimede.core import background
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import InvalidArgumentError
 from halimede.engine.cache.bypass import Bypass
@@ -95,10 +96,7 @@ class RedisCache:
         await self._client.aclose()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return background.start("calling the Redis cache", work, self._tasks)
 
     async def _greet(self) -> None:
         try:

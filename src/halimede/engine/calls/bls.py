@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import orjson
 
+from halimede.core import background
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.calls.deadlocks import Waits
@@ -96,9 +97,8 @@ class ModelCalls:
             if self._demand is not None:
                 its_name = "" if caller is None else caller.model
                 found = self._demand(name, call.model_version, its_name, is_loading)
-                task = asyncio.get_running_loop().create_task(self._submit_later(answer, request, found))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                later = self._submit_later(answer, request, found)
+                background.start(f"a call of model '{name}'", later, self._tasks)
                 return request
             _refuse(call, _not_ready(name, error))
             return None

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halimede.core import background
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError
 from halimede.engine.lifecycle.model_table import ModelTable
@@ -265,10 +266,7 @@ class Buckets:
         self._table.tell_readiness()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return background.start("looking at a bucket of models", work, self._tasks)
 
     def _mirror_of(self, directories: Sequence[Path]) -> "Mirror | None":
         """What the only one of these directories is in, if that is the mirror of a bucket."""

@@ -6,6 +6,7 @@ from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 
+from halimede.core import background
 from halimede.core.clock import SECOND, Clock
 from halimede.engine.lifecycle.agents import AgentChain
 from halimede.engine.lifecycle.version_states import OverrideFiles, Serving
@@ -48,7 +49,8 @@ class LiveVersions:
             serving.model.stop()
         if serving.holding is not None:
             serving.holding.leaving = True
-        task = self._loop.create_task(self._retire(serving, users, gone, succeeded))
+        what = f"unloading '{serving.model.identifier}' version {serving.model.version}"
+        task = background.start(what, self._retire(serving, users, gone, succeeded))
         self._retiring[task] = serving.model.identifier
         task.add_done_callback(self._retiring.pop)
 
@@ -90,9 +92,7 @@ class LiveVersions:
 
     def end_agents(self, agents: AgentChain) -> None:
         """Have the agents unload a model, whose versions are being retired. Returns at once."""
-        task = self._loop.create_task(agents.end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        background.start("ending repository agents", agents.end(), self._ending)
 
     def stop(self) -> list[ServedModel]:
         """Let no version accept another request, but for those that ensembles with requests in flight use.

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from halimede.core import background
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.model_table import ModelTable
@@ -79,9 +80,7 @@ class Polling:
         if self._table.stopping:
             return
         if not self._looking:
-            task = self._loop.create_task(self.look())
-            self.under_way.add(task)
-            task.add_done_callback(self.under_way.discard)
+            background.start("polling the model repositories", self.look(), self.under_way)
         self.start(period_s)
 
     async def look(self) -> None:
@@ -93,8 +92,9 @@ class Polling:
         try:
             await self._buckets.update_all()
             seen, away = await self._loop.run_in_executor(self._disk, self._sight)
-        except OSError as error:
-            logger.error("Poll failed: %s", error)
+        except Exception as error:  # the next look may succeed
+            unforeseen = None if isinstance(error, OSError) else error
+            logger.error("Poll failed: %s", error, exc_info=unforeseen)
             return
         finally:
             self._looking = False

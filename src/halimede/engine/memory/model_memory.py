@@ -19,7 +19,7 @@ from halimede.backends.base import ModelSource
 from halimede.backends.isolation import runs_in_process
 from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core import memory
+from halimede.core import background, memory
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError
 from halimede.engine.loaded_version import LoadedVersion
@@ -234,11 +234,13 @@ class ModelMemory:
     def _make_room(self) -> None:
         """Evict others, in whose place there are states of sequences."""
         if self._shrinking is None and not self._table.stopping:
-            self._shrinking = self._loop.create_task(self._shrink())
+            self._shrinking = background.start("evicting models to make room for sequences", self._shrink())
 
     async def _shrink(self) -> None:
-        await self.room.shrink()
-        self._shrinking = None
+        try:
+            await self.room.shrink()
+        finally:
+            self._shrinking = None
 
     # The end of a version
 
@@ -289,14 +291,16 @@ class ModelMemory:
             self._timer = self._clock.call_at(when, self._look_after)
 
     def _look_after(self) -> None:
-        self._watching = self._loop.create_task(self._measure_and_shrink())
+        self._watching = background.start("measuring worker processes", self._measure_and_shrink())
 
     async def _measure_and_shrink(self) -> None:
-        await self._measure_workers()
-        await self.room.shrink()
-        self._timer = None
-        self._watching = None
-        self._watch()
+        try:
+            await self._measure_workers()
+            await self.room.shrink()
+        finally:
+            self._timer = None
+            self._watching = None
+            self._watch()
 
 
 def _workers_bytes(holding: Holding) -> int | None:

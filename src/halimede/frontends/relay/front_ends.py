@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from halimede.core import background
 from halimede.core.errors import InternalError
 from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.relay import wire
@@ -107,14 +108,7 @@ class FrontEnds:
         self._loop.call_later(_LONGEST_START_S, self._have_started, *indices)
 
     def _start(self, index: int, delay_s: float) -> None:
-        task = self._loop.create_task(self._run(index, delay_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a front-end process is not watched any more", exc_info=task.exception())
+        background.start(f"starting front end {index} again", self._run(index, delay_s), self._tasks)
 
     async def _run(self, index: int, delay_s: float) -> None:
         """Start a front end, and again when it has ended."""
@@ -123,28 +117,39 @@ class FrontEnds:
             return
         began = self._loop.time()
         try:
-            process = await asyncio.to_thread(
-                self._zygote.spawn, self._loop, {**self._settings, "index": index}, f"front{index}"
-            )
+            pid, reason = await self._serve(index)
+            if not self._closing:
+                msg = "front-end process %d is gone: the process %s; it is started again"
+                logger.error(msg, pid, reason)
         except (InternalError, OSError) as error:
             logger.error("cannot start a front-end process: %s", error)
-            self._have_started(index)
-            self._start(index, _RESTART_S)
-            return
-        process.on_output(_print)
-        member = FrontEnd(self._loop, process, self._served, partial(self._have_started, index))
-        self._members[index] = member
-        member.post(wire.MODELS, [], self._served.told.rows())
-        for message in self._messages.values():
-            member.post(*message)
-        reason = await member.ended()
+        except Exception:  # whatever it is, another process may work
+            logger.exception("a front-end process cannot be used; another one is started")
         self._members[index] = None
         self._have_started(index)
         if not self._closing:
-            logger.error(
-                "front-end process %d is gone: the process %s; it is started again", member.pid, reason
-            )
             self._start(index, max(0.0, began + _RESTART_S - self._loop.time()))
+
+    async def _serve(self, index: int) -> tuple[int, str]:
+        """Have a front end until it ends: its process, and what it ended by.
+
+        Raises:
+            InternalError, OSError: it cannot be started.
+        """
+        process = await asyncio.to_thread(
+            self._zygote.spawn, self._loop, {**self._settings, "index": index}, f"front{index}"
+        )
+        try:
+            process.on_output(_print)
+            member = FrontEnd(self._loop, process, self._served, partial(self._have_started, index))
+            self._members[index] = member
+            member.post(wire.MODELS, [], self._served.told.rows())
+            for message in self._messages.values():
+                member.post(*message)
+            return member.pid, await member.ended()
+        except Exception:
+            process.kill()
+            raise
 
     def _have_started(self, *indices: int) -> None:
         """These front ends take connections, have ended before they did, or are not waited for any longer."""

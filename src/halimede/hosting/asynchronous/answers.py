@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from halimede.core import background
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.meter import PROCESSING, UPLOAD
 from halimede.hosting.asynchronous.outcomes import (
@@ -85,9 +86,7 @@ class Answers:
             self._write_some()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        background.start(f"answering requests of endpoint '{self._endpoint.name}'", work, self._tasks)
 
     def stop(self) -> Sequence["asyncio.Task[None]"]:
         """Write no more; the tasks that are ending. What is not written is asked for again by the next process."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from halimede.core import background
 from halimede.hosting.asynchronous.acceptance import BODY_BYTES, accepted, parameters_of, too_large
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.journal import Journal
@@ -246,17 +247,19 @@ class Asynchronous:
 
     def _tell_on(self) -> None:
         if self._telling is None and self._notices and self._is_open:
-            self._telling = asyncio.get_running_loop().create_task(self._tell_all())
+            self._telling = background.start("telling topics of requests", self._tell_all())
 
     async def _tell_all(self) -> None:
-        while self._notices:
-            some = [self._notices.popleft() for _ in range(min(len(self._notices), _TOLD_AT_A_TIME))]
-            told = await asyncio.gather(*(self._tell_one(notice) for notice in some))
-            left = [notice for notice, is_told in zip(some, told, strict=True) if not is_told]
-            if left:
-                self._notices.extendleft(reversed(left))
-                await self._sleep(_AGAIN_S)
-        self._telling = None
+        try:
+            while self._notices:
+                some = [self._notices.popleft() for _ in range(min(len(self._notices), _TOLD_AT_A_TIME))]
+                told = await asyncio.gather(*(self._tell_one(notice) for notice in some))
+                left = [notice for notice, is_told in zip(some, told, strict=True) if not is_told]
+                if left:
+                    self._notices.extendleft(reversed(left))
+                    await self._sleep(_AGAIN_S)
+        finally:
+            self._telling = None
 
     async def _tell_one(self, notice: Notice) -> bool:
         """Whether a message is its topic's, or never will be."""

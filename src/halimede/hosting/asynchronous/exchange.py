@@ -11,6 +11,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
+from halimede.core import background
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 
 _PIECE_BYTES = 1 << 20
@@ -169,12 +170,12 @@ class _Collected:
         self._held += len(data)
         if self._held > self._memory_bytes and self._saving is None:
             self._connection.pause()
-            self._saving = asyncio.get_running_loop().create_task(self._save_some())
+            self._saving = background.start("writing a large answer to disk", self._save_some())
 
     async def _save_some(self) -> None:
         try:
             await self._save()
-        except OSError as error:
+        except Exception as error:  # nobody else would end the exchange
             self._end(error)
         self._saving = None
         if not self.done.done():

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.asynchronous.answers import Answers
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.outcomes import Kind, Outcome, error_text, failed, host_failure
@@ -69,9 +70,11 @@ class EndpointWork:
         self._slots.grant()
         self._capacity, self._leaving = self._slots.capacity, self._slots.leaving
         while len(self._tasks) < self._limit and (request := self._next()) is not None:
-            self._tasks.add(asyncio.get_running_loop().create_task(self._process(request)))
+            what = f"working on requests of endpoint '{self._endpoint.name}'"
+            self._tasks.add(background.start(what, self._process(request)))
         if self.queue.must_read and self._capacity and self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
+            what = f"reading the queue of endpoint '{self._endpoint.name}'"
+            self._reading = background.start(what, self._read())
 
     @property
     def _limit(self) -> int:

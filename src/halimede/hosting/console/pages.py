@@ -23,6 +23,7 @@ import orjson
 from halimede.frontends.console.files import HEADERS, PageFile, index_file, page_file
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.api.digests import target_of
+from halimede.hosting.api.tasks import RequestTasks
 from halimede.hosting.console.captured import CapturedInvocations
 from halimede.hosting.console.instance_logs import InstanceLogs
 from halimede.hosting.console.models import ResidentModels
@@ -63,7 +64,7 @@ class HostConsole:
         self._gate = gate
         self._sources = sources
         self._snapshots = HostSnapshots(sources)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = RequestTasks()
 
     def pages(self) -> Mapping[str, Callable[[Request], None]]:
         """Path → what answers it."""
@@ -80,9 +81,7 @@ class HostConsole:
 
     async def close(self) -> None:
         """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # what there is to see
 
@@ -116,9 +115,7 @@ class HostConsole:
                 _refuse(request, error)
                 return
             work = _follow(request, take, event) if event else _once(request, take)
-            task = asyncio.get_running_loop().create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(request, work)
 
         return answer
 

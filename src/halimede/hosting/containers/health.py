@@ -1,11 +1,15 @@
 """Whether all containers are well, as pings of the instance ask."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
+from halimede.core import background
 from halimede.hosting.containers.container import Container
 from halimede.hosting.http.ping import ping
 from halimede.hosting.http.request import Request
+
+logger = logging.getLogger("halimede")
 
 _PING_S = 1.5
 """So long a container may take to answer; whoever asks the instance waits longer."""
@@ -24,16 +28,16 @@ class Health:
         """Answer a ping, now or later: 200 if all are well, else 503 and a phrase that names one that is not."""
         self._waiting.append(request)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._ask())
+            self._task = background.start("asking containers whether they are well", self._ask())
 
     async def _ask(self) -> None:
         troubles = await asyncio.gather(
-            *(ping(each.pool.host, each.port, _PING_S) for each in self._containers)
+            *(ping(each.pool.host, each.port, _PING_S) for each in self._containers), return_exceptions=True
         )
         self._task = None
         waiting, self._waiting = self._waiting, []
         wrong = [
-            f"{container.name}: {trouble}"
+            f"{container.name}: {_words(trouble)}"
             for container, trouble in zip(self._containers, troubles, strict=True)
             if trouble
         ]
@@ -41,3 +45,10 @@ class Health:
         text = " ".join(line.encode("ascii", "replace").decode().split())
         for request in waiting:
             request.reply(f"HTTP/1.1 {text}\r\nContent-Length: 0\r\n".encode(), b"")
+
+
+def _words(trouble: str | BaseException) -> str:
+    if isinstance(trouble, BaseException):
+        logger.error("asking a container whether it is well failed", exc_info=trouble)
+        return f"it cannot be asked: {trouble!r}"
+    return trouble

@@ -20,6 +20,7 @@ from contextlib import suppress
 import orjson
 import uvloop
 
+from halimede.core import background
 from halimede.hosting.containers.container import Container, free_ports
 from halimede.hosting.containers.counts import PATH
 from halimede.hosting.containers.health import Health
@@ -112,9 +113,7 @@ class Supervisor:
         self._spawn(_open(step))
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        background.start("serving containers", work, self._tasks)
 
     # the end
 

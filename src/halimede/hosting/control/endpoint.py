@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.control.deployments.progress import BACK, Progress, Stage
 from halimede.hosting.control.fleets import Fleets
 from halimede.hosting.control.records import SETTLED, EndpointRecord, Status
@@ -134,10 +135,7 @@ class Endpoint:
             self._work_task.cancel()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return background.start(f"working on endpoint '{self.record.name}'", work, self._tasks)
 
     async def _work(self, earlier: set[asyncio.Task[None]]) -> None:
         given_up = [task for task in earlier if task.cancelling()]

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from halimede.core import background
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
@@ -76,7 +77,7 @@ class Slot:
         self.instance_id = "" if adopted is None else adopted.request.id
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
-        self._task = loop.create_task(self._run())
+        self._task = background.start(f"an instance of {self._endpoint.name}", self._run())
         self._retiring: asyncio.Task[None] | None = None
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from halimede.core import background
 from halimede.hosting.http.connection import ClientConnection
 
 _ADDRESS_BYTES = 256
@@ -158,9 +159,7 @@ class Adoption:
 
     def take(self, handed: Handed) -> None:
         """Open a connection."""
-        task = asyncio.get_running_loop().create_task(self._open(handed))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        background.start("taking a connection over", self._open(handed), self._opening)
 
     async def _open(self, handed: Handed) -> None:
         connection = self._make(handed)

@@ -14,6 +14,7 @@ import sys
 
 import uvloop
 
+from halimede.core import background
 from halimede.core.origins import OriginPolicy
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
@@ -86,7 +87,7 @@ class Router:
         elif isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Stop):
-            self._stopping = asyncio.get_running_loop().create_task(self._stop(message.grace_s))
+            self._stopping = background.start("stopping", self._stop(message.grace_s))
 
     def _begin(self, message: Begin) -> None:
         self._keys = {key.id: key for key in message.instance_keys}

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from halimede.core import background
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.capture.settings import capture_directory
@@ -142,8 +143,10 @@ class Routers:
             OSError: a process cannot be started.
         """
         links = await asyncio.gather(*(self._begin(row) for row in range(self._count)))
-        loop = asyncio.get_running_loop()
-        self._keepers = [loop.create_task(self._keep(row, link)) for row, link in enumerate(links)]
+        self._keepers = [
+            background.start(f"looking after router {row}", self._keep(row, link))
+            for row, link in enumerate(links)
+        ]
         logger.info(
             "invocations are answered by the processes %s", ", ".join(map(str, sorted(self.processes)))
         )
@@ -195,7 +198,10 @@ class Routers:
             since = loop.time()
             await _ended(link)
             self._links.discard(link)
-            await link.bury()
+            try:
+                await link.bury()
+            except Exception:  # another one may work
+                logger.exception("router process %d cannot be forgotten", link.pid)
             if self._stopping:
                 return
             logger.error("router process %d has ended; another one is started", link.pid)
@@ -212,7 +218,9 @@ class Routers:
                 return await self._begin(row)
             except OSError as error:
                 logger.error("a router process cannot be started: %s", error.strerror or error)
-                await asyncio.sleep(_LONGEST_BACKOFF_S)
+            except Exception:  # whatever it is, it may work the next time
+                logger.exception("a router process cannot be started")
+            await asyncio.sleep(_LONGEST_BACKOFF_S)
 
     async def _settle(self) -> None:
         await asyncio.gather(*(link.sync() for link in list(self._links)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from urllib.parse import unquote
 
+from halimede.core import background
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
@@ -156,9 +157,8 @@ class Invocations:
         limit = self._settings.timeout_s
         if invocation.has_choice:
             limit = min(limit, _CONNECT_S)
-        task = self._loop.create_task(_open(invocation, target, limit))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        opening = _open(invocation, target, limit)
+        background.start(f"connecting to instance {target.id}", opening, self._connecting)
 
     def _check_deadlines(self) -> None:
         self._timer = self._loop.call_later(_TICK_S, self._check_deadlines)
@@ -187,6 +187,9 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
             f"the instance accepts no connection ({error.strerror or error or 'it does not answer'})"
         )
         return
+    except Exception as error:  # whoever asks must hear of it
+        invocation.refused(f"the host could not connect to the instance: {error!r}")
+        raise
     invocation.connected(connection)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from halimede.core import background
 from halimede.hosting.api.services import Service
 from halimede.hosting.capacity import Variants
 from halimede.hosting.each_second import EachSecond
@@ -145,9 +146,8 @@ class Autoscaling:
         """An endpoint is gone: its targets, policies, scheduled actions and alarms go too."""
         for target in list(self._state.targets.values()):
             if target.variant.endpoint_id == endpoint:
-                task = asyncio.get_running_loop().create_task(self._remove_logged(target))
-                self._forgetting.add(task)
-                task.add_done_callback(self._forgetting.discard)
+                what = f"deregistering {target.variant.resource}"
+                background.start(what, self._remove_logged(target), self._forgetting)
 
     async def _remove_logged(self, target: Target) -> None:
         async with self._state.changing:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.shadows.frames import Begin, Frames
 from halimede.hosting.shadows.settings import ShadowSettings
 
@@ -60,7 +61,8 @@ class SenderLink:
         loop = asyncio.get_running_loop()
         if self.frames is None and self._starting is None and loop.time() >= self._may_start:
             self._may_start = loop.time() + self._settings.restart_s
-            self._starting = loop.create_task(self._start())
+            what = "starting the process that sends copies to shadow variants"
+            self._starting = background.start(what, self._start())
 
     async def _start(self) -> None:
         near, far = socket.socketpair()
@@ -77,13 +79,13 @@ class SenderLink:
                 )
             frames = Frames(self._on_message, self._closed)
             await asyncio.get_running_loop().create_unix_connection(lambda: frames, sock=near)
-        except asyncio.CancelledError:
-            near.close()
-            raise
         except OSError as error:
             near.close()
             logger.error("the process that sends copies to shadow variants cannot be started: %s", error)
             return
+        except BaseException:
+            near.close()
+            raise
         finally:
             self._starting = None
         settings = self._settings

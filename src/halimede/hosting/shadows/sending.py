@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic_ns
 
+from halimede.core import background
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 from halimede.hosting.shadows.answers import Answer
 from halimede.hosting.shadows.frames import Job
@@ -72,9 +73,7 @@ class Sending:
         if connection is not None:
             self._send(connection)
         else:
-            task = loop.create_task(self._connect(pool))
-            _CONNECTING.add(task)
-            task.add_done_callback(_CONNECTING.discard)
+            background.start("sending a copy to a shadow variant", self._connect(pool), _CONNECTING)
 
     async def _connect(self, pool: UpstreamPool) -> None:
         try:
@@ -82,6 +81,9 @@ class Sending:
         except OSError:
             self._end(0)
             return
+        except Exception:
+            self._end(0)
+            raise
         if self._on_sent is None:
             connection.close()
         else:

@@ -67,10 +67,14 @@ class Index:
     def __init__(self, path: Path) -> None:
         """Open the file, or make it."""
         self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(_SCHEMA)
-        ((last,),) = self._rows("SELECT MAX(number) FROM small")
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.executescript(_SCHEMA)
+            ((last,),) = self._rows("SELECT MAX(number) FROM small")
+        except sqlite3.Error:
+            self.close()
+            raise
         self._numbers = count((last or 0) + 1)  # none comes again, as somebody may still be about to read it
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from halimede.core import background
 from halimede.core.ports import free_port
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import (
@@ -284,9 +285,8 @@ class LocalSubstrate:
         if instance.asked:
             return
         instance.asked = True
-        task = asyncio.get_running_loop().create_task(self._clear(instance))
-        self._clearing.add(task)
-        task.add_done_callback(self._clearing.discard)
+        what = f"clearing up after instance {instance.request.id}"
+        background.start(what, self._clear(instance), self._clearing)
         self._on_exit(instance.request.id, reason)
 
     def _reason(self, instance: _Instance) -> str:
@@ -297,9 +297,11 @@ class LocalSubstrate:
     async def _clear(self, instance: _Instance) -> None:
         """End what the process has left, and forget it."""
         directory = self._at(instance.request)
-        await asyncio.to_thread(end_marked, directory, _PATIENCE_S)
-        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-        self._instances.pop(instance.request.id, None)
+        try:
+            await asyncio.to_thread(end_marked, directory, _PATIENCE_S)
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        finally:
+            self._instances.pop(instance.request.id, None)
 
     def files(self, instance: RunningInstance) -> LocalModelFiles:
         """The archives of a multi-model instance."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 from halimede.hosting.transform.dependencies import JobDependencies, JobFleet, JobObjects
 from halimede.hosting.transform.failures import JobError, TransformError, client_error
@@ -90,7 +91,7 @@ class Run:
             TransformError: not all of them could be.
             ApiError: the instances do not come up, or what there is to do cannot be kept.
         """
-        reporting = asyncio.get_running_loop().create_task(self._report_always())
+        reporting = background.start("reporting a transform job", self._report_always())
         try:
             await self._transform()
         finally:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.call import CallError
 from halimede.hosting.routing.meters import ModelMeter
@@ -172,9 +173,7 @@ class Holder:
             self._start(self._load(entry))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        background.start(f"loading or unloading a model of instance {self.target.id}", work, self._tasks)
 
     async def _load(self, entry: Entry) -> None:
         entry.failure = None

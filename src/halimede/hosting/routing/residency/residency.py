@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.meters import ModelMeter, NoModelMeter
 from halimede.hosting.routing.residency.candidates import Candidates
@@ -306,9 +307,7 @@ class MultiModelResidency:
             return
         self._candidates.remove(holder)
         self._nodes.left(holder.node)
-        task = asyncio.get_running_loop().create_task(holder.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        background.start(f"forgetting the models of instance {target.id}", holder.close(), self._closing)
         for entry in holder.entries.values():
             self._forget(entry)
         for entry in holder.entries.values():

@@ -23,6 +23,7 @@ from ray._private.state import available_resources_per_node
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from halimede.core import background
 from halimede.core.memory import trim_memory
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
@@ -102,9 +103,7 @@ class Engine:
 
     def answer(self, call: Call) -> None:
         """Answer a call when what it asks for is done."""
-        task = asyncio.get_running_loop().create_task(self._answer(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        background.start(call.name, self._answer(call), self._tasks)
 
     async def _answer(self, call: Call) -> None:
         try:
@@ -175,7 +174,7 @@ class Engine:
         held = self._held.get(name)
         if held is None:
             held = self._held[name] = _Held(actor, shape, variant, log, position=_size(log))
-            held.watch = asyncio.get_running_loop().create_task(self._watch(name, held))
+            held.watch = background.start(f"watching instance {name}", self._watch(name, held))
         return held
 
     async def launch(self, launch: Launch, logs: Path, wait_s: float, *, spread: bool) -> RunningInstance:
@@ -327,6 +326,10 @@ class Engine:
                 return
             except (RayError, OSError) as error:
                 logger.info("instance %s: %s", name, error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except Exception:  # nobody else would notice its end
+                logger.exception("instance %s cannot be watched; it is tried again", name)
                 await asyncio.sleep(_RETRY_S)
                 continue
             if events.log:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.substrates.ray.messages import Answer, Call, Event, receive, send
 
 _PROGRAM = "halimede.hosting.substrates.ray.engine"
@@ -89,7 +90,7 @@ class EngineProcess:
             await self.close()
             raise EngineError(f"the Ray cluster at {address} cannot be used: {told.arguments[0]}")
         self.node, self.address = told.arguments
-        self._reading = asyncio.get_running_loop().create_task(self._read(reader))
+        self._reading = background.start("reading what Ray's process tells", self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -100,8 +101,14 @@ class EngineProcess:
                 else:
                     self._on_event(message)
         except (asyncio.IncompleteReadError, ConnectionError):
-            self._fail_calls()
-            self._on_lost()
+            self._lost()
+        except Exception:  # it is as good as gone, as nobody hears it any more
+            self._lost()
+            raise
+
+    def _lost(self) -> None:
+        self._fail_calls()
+        self._on_lost()
 
     def _answered(self, answer: Answer) -> None:
         call = self._calls.pop(answer.number, None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import (
     InstanceRequest,
@@ -232,9 +233,7 @@ class RaySubstrate:
         return state
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        background.start("looking after instances on Ray", work, self._tasks)
 
     # coming and going
 
@@ -411,7 +410,7 @@ class RaySubstrate:
     def _wish(self) -> None:
         """Ask Ray's autoscaler for the nodes that all instances need together, while some wait for room."""
         if self._wishes is None or self._wishes.done():
-            self._wishes = asyncio.get_running_loop().create_task(self._tell_wishes())
+            self._wishes = background.start("asking Ray for nodes", self._tell_wishes())
 
     async def _tell_wishes(self) -> None:
         while True:

@@ -1,14 +1,18 @@
 """What the instances of one machine use, measured again and again."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from halimede.core import background
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.usage.gpus import GpuMeter
 from halimede.hosting.substrates.usage.utilization import Sampler
 from halimede.hosting.substrates.use import InstanceUse
+
+logger = logging.getLogger("halimede")
 
 _GPU_INTERVAL_S = 1.0
 """Between two looks at the GPUs, whose use is told as an average."""
@@ -28,7 +32,7 @@ class UsageMeter:
     async def start(self) -> None:
         """Begin, and look at the GPUs each second."""
         await self.open()
-        self._task = asyncio.get_running_loop().create_task(self._watch_gpus())
+        self._task = background.start("measuring GPUs", self._watch_gpus())
 
     async def open(self) -> None:
         """Begin; somebody else calls `note_gpus`."""
@@ -49,7 +53,10 @@ class UsageMeter:
     async def _watch_gpus(self) -> None:
         while True:
             await asyncio.sleep(_GPU_INTERVAL_S)
-            await self.note_gpus()
+            try:
+                await self.note_gpus()
+            except Exception:  # the next time may be better
+                logger.exception("GPUs could not be measured")
 
     async def note_gpus(self) -> None:
         """Look at the GPUs that instances have, which is done each second."""

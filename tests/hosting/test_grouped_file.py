@@ -1,0 +1,58 @@
+"""A file whose changes are written together: what goes wrong with one change is nobody else's business."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from halimede.hosting.errors import ApiError
+from halimede.hosting.grouped_file import GroupedFile
+from tests.hosting.control.fakes import on_loop
+
+SCHEMA = "CREATE TABLE numbers (number INTEGER PRIMARY KEY);"
+INSERT = "INSERT INTO numbers VALUES (?)"
+
+
+async def opened(directory: Path) -> GroupedFile:
+    file = GroupedFile(directory / "numbers.db", SCHEMA, 1, "numbers")
+    await file.open()
+    return file
+
+
+async def numbers(file: GroupedFile) -> Sequence[object]:
+    return [number for (number,) in await file.rows("SELECT number FROM numbers ORDER BY number")]
+
+
+def test_changes_are_written_after_one_who_waited_has_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on_loop
+    async def run() -> None:
+        file = await opened(tmp_path)
+
+        def fail(_: ApiError | None) -> None:
+            raise ValueError("unforeseen")
+
+        file.change(fail, (INSERT, (1,)))
+        await file.changed((INSERT, (2,)))  # in the same group
+        await file.changed((INSERT, (3,)))
+        assert await numbers(file) == [1, 2, 3]
+        await file.close()
+
+    run()
+    assert "unforeseen" in caplog.text
+
+
+@pytest.mark.parametrize("value", [1 << 64, "twice", object()], ids=["overflow", "conflict", "type"])
+def test_changes_are_written_after_others_could_not_be(tmp_path: Path, value: object) -> None:
+    @on_loop
+    async def run() -> None:
+        file = await opened(tmp_path)
+        changes = [(INSERT, (5,))] * 2 if value == "twice" else [(INSERT, (value,))]
+        with pytest.raises(ApiError, match=r"numbers\.db"):
+            await file.changed((INSERT, (4,)), *changes)
+        await file.changed((INSERT, (6,)))
+        assert await numbers(file) == [6]
+        await file.close()
+
+    run()
