@@ -3,7 +3,6 @@
 import subprocess
 from pathlib import Path
 
-
 _USAGE = "digitalSignature,keyCertSign"
 """Python 3.13 and later refuse roots that do not say that they may sign certificates."""
 

@@ -36,7 +36,14 @@ backend: "square" model_transaction_policy { decoupled: true }
 input [{ name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }]
 output [{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }]
 """
-MODELS = {"echo": ECHO, "strings": STRINGS, "half": HALF, "slow": SLOW, "square": SQUARE, "never_loaded": ECHO}
+MODELS = {
+    "echo": ECHO,
+    "strings": STRINGS,
+    "half": HALF,
+    "slow": SLOW,
+    "square": SQUARE,
+    "never_loaded": ECHO,
+}
 
 
 def write_repository(directory: Path) -> None:
