@@ -1,12 +1,15 @@
 """A host that ends in the midst of scaling goes on when it is started again; endpoints that go take targets along."""
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
-from halimede.hosting.control.database import DatabaseError
+from halimede.hosting.control.database import DatabaseError, Statement
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import EndpointId, Scope
 from tests.hosting.scaling.serving import SCOPE, TARGET, Scaled
@@ -209,3 +212,38 @@ def test_updates_that_would_take_a_target_away_are_refused(
     )
     host.client().deregister_scalable_target(**TARGET)
     host.loop.call(check, endpoint, instance_types)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_target_goes_with_all_that_it_has_or_stays_with_it(host: Scaled, writes: int) -> None:
+    """However many writes succeed before the disk is full, and whether the host is started again or not."""
+    client = host.client()
+    client.put_scheduled_action(
+        **TARGET, ScheduledActionName="x", Schedule="rate(1 day)", ScalableTargetAction={"MinCapacity": 1}
+    )
+    database = host.autoscaling._state._database  # noqa: SLF001 - nothing else fails at a certain write
+    write, left = database._write, [writes]  # noqa: SLF001
+
+    async def fail(statements: Iterable[Statement]) -> None:
+        if not left[0]:
+            raise ApiError("InternalFailure", "database or disk is full", 500)
+        left[0] -= 1
+        await write(statements)
+
+    database._write = fail  # type: ignore[method-assign]  # noqa: SLF001
+    with suppress(ClientError):
+        client.deregister_scalable_target(**TARGET)
+    database._write = write  # type: ignore[method-assign]  # noqa: SLF001
+
+    def there() -> list[int]:
+        namespace = {"ServiceNamespace": "sagemaker"}
+        return [
+            len(client.describe_scalable_targets(**namespace)["ScalableTargets"]),
+            len(client.describe_scaling_policies(**namespace)["ScalingPolicies"]),
+            len(client.describe_scheduled_actions(**namespace)["ScheduledActions"]),
+            len(host.alarms.alarms) // 2,
+        ]
+
+    assert there() == [int(not writes)] * 4
+    host.restart()
+    assert there() == [int(not writes)] * 4

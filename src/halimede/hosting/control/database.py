@@ -168,11 +168,11 @@ class Database:
         """Keep a document, in place of the one of that name."""
         await self._write([(_PUT, (*key, orjson.dumps(document)))])
 
-    async def remove(self, key: DocumentKey, arn: str) -> None:
-        """Forget a document, and the tags of what it describes."""
+    async def remove(self, key: DocumentKey, arn: str, *parts: DocumentKey) -> None:
+        """Forget a document, the tags of what it describes, and the documents of its parts: all or none."""
         await self._write(
             [
-                (f"DELETE FROM documents WHERE {_THIS}", key),  # noqa: S608 - ours alone
+                *((f"DELETE FROM documents WHERE {_THIS}", each) for each in (key, *parts)),  # noqa: S608 - ours alone
                 ("DELETE FROM tags WHERE arn = ?", (arn,)),
             ]
         )

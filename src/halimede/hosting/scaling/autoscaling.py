@@ -65,7 +65,9 @@ class Autoscaling:
 
     def service(self) -> Service:
         """The service's operations."""
-        targets = TargetOperations(self._state, self._scaler, self._variants, self._alarms, self._now)
+        targets = TargetOperations(
+            self._state, self._scaler, self._variants, self._alarms, self._now, self._policies.complete
+        )
         operations = {
             **targets.operations(),
             **self._policies.operations(),

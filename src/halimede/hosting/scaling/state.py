@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from halimede.hosting.control.database import Database, DocumentKey
+from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
 from halimede.hosting.scaling.activities import Activities
 from halimede.hosting.scaling.names import VariantId
@@ -77,17 +78,27 @@ class ScalingState:
         """Forget a target with its policies and scheduled actions.
 
         It is not here any more when this begins to wait, and what is written later is written after that.
+
+        Raises:
+            ApiError: that cannot be written; all of it is here again.
         """
         variant = target.variant
         policies, actions = self._policies.pop(variant, {}), self._actions.pop(variant, {})
         for policy in policies.values():
             del self._by_arn[policy.arn]
         del self.targets[variant]
-        await asyncio.gather(
-            self._database.remove(_key(_TARGET, variant), target.arn),
-            *(self._database.remove(_key(_POLICY, variant, name), "") for name in policies),
-            *(self._database.remove(_key(_ACTION, variant, name), "") for name in actions),
+        parts = (
+            *(_key(_POLICY, variant, name) for name in policies),
+            *(_key(_ACTION, variant, name) for name in actions),
         )
+        try:
+            await self._database.remove(_key(_TARGET, variant), target.arn, *parts)
+        except ApiError:
+            self.targets[variant] = target
+            for policy in policies.values():
+                self._keep_policy(policy)
+            self._actions[variant] = actions
+            raise
 
     # tags
 

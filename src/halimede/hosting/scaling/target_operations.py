@@ -1,6 +1,6 @@
 """The operations on scalable targets and their tags."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -36,12 +36,15 @@ class TargetOperations:
         variants: Variants,
         alarms: Alarms,
         now: Callable[[], float],
+        make_alarms: Callable[[], Awaitable[None]],
     ) -> None:
+        """Operations; `make_alarms` makes those that policies lack."""
         self._state = state
         self._scaler = scaler
         self._variants = variants
         self._alarms = alarms
         self._now = now
+        self._make_alarms = make_alarms
 
     def operations(self) -> Mapping[str, Operation]:
         """The operations, by name."""
@@ -109,7 +112,11 @@ class TargetOperations:
             names = [name for policy in policies for name in policy.alarms]
             await delete_alarms(self._alarms, variant.scope, names)
             self._scaler.forget(variant)
-            await self._state.remove_target(target)
+            try:
+                await self._state.remove_target(target)
+            except ApiError:
+                await self._make_alarms()  # its policies are still there
+                raise
         return {}
 
     # tags
