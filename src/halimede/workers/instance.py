@@ -120,7 +120,7 @@ class WorkerInstance(Instance):
         self._ended = EndedSequences(host.loop)
         self._restarts = RestartPolicy(host.clock)
         self._reviving: asyncio.Task[None] | None = None
-        self._closing = False
+        self._leaving = self._closing = False
 
     # Coming and going
 
@@ -193,6 +193,7 @@ class WorkerInstance(Instance):
 
     async def leave(self) -> None:
         """Take no more batches, and return when what the worker has begun is over; the rest goes back to the owner."""
+        self._leaving = True
         self.recall()
         self._turnaround.send_none()
         self.free = False
@@ -587,7 +588,8 @@ class WorkerInstance(Instance):
             self._owner.ran(self, entry.batch)
         for late in opened.values():
             self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
-        self._reviving = background.start(f"restarting '{instance}'", self._revive())
+        if not self._leaving:
+            self._reviving = background.start(f"restarting '{instance}'", self._revive())
 
     def _return(self, entries: list[tuple[int, Sent]]) -> None:
         """Give batches that are not begun back, those that came first to be the first again."""
