@@ -18,6 +18,7 @@ output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {size} ] {output} }}
 """
 REQUEST = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
 PENDING = 'nv_inference_pending_request_count{model="echo",version="1"} 1\n'
+EXECUTING = 'halimede_inference_executing_request_count{model="echo",version="1"} 1\n'
 
 
 def write_model(
@@ -63,6 +64,12 @@ def infer(server: ServerProcess) -> int:
         connection.close()
 
 
+def is_at_work(server: ServerProcess) -> bool:
+    """Whether the model has a request under way, and another one waits."""
+    metrics = server.get("/metrics", server.metrics)[1].decode()
+    return PENDING in metrics and EXECUTING in metrics
+
+
 @contextmanager
 def two_requests(server: ServerProcess) -> Iterator[list[int]]:
     """Two requests in flight, one running and one waiting; their statuses once the block is over."""
@@ -77,9 +84,7 @@ def two_requests(server: ServerProcess) -> Iterator[list[int]]:
     threads = [threading.Thread(target=send) for _ in range(2)]
     for thread in threads:
         thread.start()
-    server.wait_until(
-        lambda: PENDING in server.get("/metrics", server.metrics)[1].decode(), "a request that waits"
-    )
+    server.wait_until(lambda: is_at_work(server), "a request that waits, and one that does not")
     yield statuses
     for thread in threads:
         thread.join(60)

@@ -14,7 +14,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from halimede.frontends.grpc.health_pb2 import HealthCheckResponse
-from tests.cli.echo import PENDING, REQUEST, write_model, write_slow_model
+from tests.cli.echo import PENDING, REQUEST, is_at_work, write_model, write_slow_model
 from tests.cli.test_draining import hear
 from tests.support.server import ServerProcess, start_server
 from tests.support.waiting import wait_until
@@ -177,9 +177,7 @@ def two_in_flight(server: ServerProcess, body: bytes = REQUEST) -> Iterator[None
     connections = [http.client.HTTPConnection(server.http, timeout=60) for _ in range(2)]
     for connection in connections:
         connection.request("POST", "/v2/models/echo/infer", body)
-        # the first one has to run before the second can wait
-        wait_until(lambda: scraped(server, "halimede_requests_in_flight", '{protocol="http"}') > 0)
-    wait_until(lambda: PENDING in server.get("/metrics", server.metrics)[1].decode())
+    wait_until(lambda: is_at_work(server))
     try:
         yield
     finally:
