@@ -1,6 +1,7 @@
 """Functions that tests serve."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, NamedTuple
@@ -31,6 +32,29 @@ def greet(name: str, times: int = 1) -> Greeting:
 def batched(x: Rows) -> tuple[Rows, npt.NDArray[np.int64]]:
     """Twice the rows, and how many came together."""
     return x * 2, np.full(len(x), len(x))
+
+
+@model(batch=8, delay_us=200_000)
+def positive(x: Rows) -> Rows:
+    """The rows, which must not be negative."""
+    if x.min() < 0:
+        raise ValueError(f"{x.min():g} is negative")
+    return x
+
+
+@model(batch=8, delay_us=200_000)
+async def positive_later(x: Rows) -> Rows:
+    return positive(x)
+
+
+@model(batch=8, delay_us=200_000, repeat_failed=False)
+def positive_at_once(x: Rows) -> Rows:
+    return positive(x)
+
+
+def parsed(text: str) -> str:
+    """The text of a document, which a library reads."""
+    return str(json.loads(text)["text"])
 
 
 @model(batch=8)

@@ -21,6 +21,10 @@ def server() -> Iterator[halimede.BackgroundServer]:
     with halimede.serve_in_background(
         functions.greet,
         functions.batched,
+        functions.positive,
+        functions.positive_later,
+        functions.positive_at_once,
+        functions.parsed,
         functions.upper,
         functions.countdown,
         functions.words,
@@ -104,6 +108,31 @@ def test_requests_share_a_batch(client: httpclient.InferenceServerClient) -> Non
     for value, answer in zip((1, 2, 3), answers, strict=True):
         assert answer["output_0"].tolist() == [[2.0 * value] * 4] * value
     assert {int(each["output_1"][0, 0]) for each in answers} == {6}
+
+
+@pytest.mark.parametrize(
+    ("name", "failed"), [("positive", [1]), ("positive_later", [1]), ("positive_at_once", [0, 1, 2])]
+)
+def test_a_callers_mistake_is_not_told_to_those_who_share_its_batch(
+    client: httpclient.InferenceServerClient, name: str, failed: list[int]
+) -> None:
+    def ask(value: float) -> list[list[float]] | str:
+        try:
+            return infer(client, name, x=np.full((1, 4), value, np.float32))["output"].tolist()  # type: ignore[no-any-return]
+        except InferenceServerException as error:
+            assert error.status() == "400"  # noqa: PT017 - not all of them fail
+            return str(error.message())
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(ask, (1.0, -2.0, 3.0)))
+    for index, (value, answer) in enumerate(zip((1.0, -2.0, 3.0), answers, strict=True)):
+        assert answer == ("-2 is negative" if index in failed else [[value] * 4])
+
+
+def test_a_value_error_of_a_library_is_the_functions(client: httpclient.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="JSONDecodeError: Expecting value") as caught:
+        infer(client, "parsed", text=text("no JSON"))
+    assert caught.value.status() == "500"
 
 
 def test_a_batch_of_texts_is_a_list(client: httpclient.InferenceServerClient) -> None:

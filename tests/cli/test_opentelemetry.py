@@ -13,14 +13,11 @@ import tritonclient.http as httpclient
 
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL
 from tests.frontends.test_openmetrics import PARSE
+from tests.support.names import new_name, new_number
 from tests.support.otlp_receiver import Collector, ReceivedSpan, otlp_receiver
 from tests.support.server import ServerProcess, run_command, start_server
 
 pytestmark = pytest.mark.timeout(240)
-
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-SAMPLED = f"00-{TRACE}-00f067aa0ba902b7-01"
-UNSAMPLED = f"00-{TRACE}-00f067aa0ba902b7-00"
 
 CONTEXT_MODEL = """
 import numpy as np
@@ -152,11 +149,12 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
 
 @pytest.mark.front_ends
 def test_request_of_a_traced_client_is_below_its_span(traced: Traced) -> None:
-    context = traced.ask("context", {"traceparent": traceparent(1), "tracestate": "a=b"}, "plain")
-    spans = traced.spans("plain", 4)
+    request_id, number = new_name("plain"), new_number()
+    context = traced.ask("context", {"traceparent": traceparent(number), "tracestate": "a=b"}, request_id)
+    spans = traced.spans(request_id, 4)
     assert set(spans) == {"InferRequest<", "context<InferRequest", "queue<context", "compute<context"}
     request, model = spans["InferRequest<"], spans["context<InferRequest"]
-    assert request.trace_id == trace_id(1)
+    assert request.trace_id == trace_id(number)
     assert request.parent == f"{7:016x}"
     assert request.start <= model.start <= spans["compute<context"].start
     assert spans["compute<context"].end <= model.end <= request.end
@@ -173,8 +171,9 @@ def test_request_of_a_traced_client_is_below_its_span(traced: Traced) -> None:
 
 @pytest.mark.front_ends
 def test_steps_of_an_ensemble_and_calls_of_a_model_are_below_their_causes(traced: Traced) -> None:
-    context = traced.ask("ensemble", {"traceparent": traceparent(2)}, "ensemble")
-    spans = traced.spans("ensemble", 11)
+    request_id = new_name("ensemble")
+    context = traced.ask("ensemble", {"traceparent": traceparent(new_number())}, request_id)
+    spans = traced.spans(request_id, 11)
     assert set(spans) == {
         "InferRequest<",
         "ensemble<InferRequest",
@@ -197,9 +196,10 @@ def test_steps_of_an_ensemble_and_calls_of_a_model_are_below_their_causes(traced
 def test_grpc_metadata_name_the_span_above(traced: Traced) -> None:
     tensor = grpcclient.InferInput("x", [1], "FP32")
     tensor.set_data_from_numpy(np.zeros(1, np.float32))
+    request_id, headers = new_name("grpc"), {"traceparent": traceparent(new_number())}
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
-        client.infer("context", [tensor], headers={"traceparent": traceparent(3)}, request_id="grpc")
-    spans = traced.spans("grpc", 4)
+        client.infer("context", [tensor], headers=headers, request_id=request_id)
+    spans = traced.spans(request_id, 4)
     assert spans["InferRequest<"].parent == f"{7:016x}"
     assert [name for name, _ in spans["InferRequest<"].events][:2] == [
         "GRPC_WAITREAD_START",
@@ -209,19 +209,23 @@ def test_grpc_metadata_name_the_span_above(traced: Traced) -> None:
 
 @pytest.mark.front_ends
 def test_sagemaker_request_is_below_its_clients_span(traced: Traced) -> None:
-    body = b'{"id":"sagemaker","inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
+    request_id, headers = new_name("sagemaker"), {"traceparent": traceparent(new_number())}
+    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
+    body = json.dumps({"id": request_id, "inputs": [tensor]}).encode()
     url = f"http://{traced.server.sagemaker}/invocations"
-    urllib.request.urlopen(urllib.request.Request(url, body, {"traceparent": traceparent(4)})).close()
-    assert traced.spans("sagemaker", 4)["InferRequest<"].parent == f"{7:016x}"
+    urllib.request.urlopen(urllib.request.Request(url, body, headers)).close()
+    assert traced.spans(request_id, 4)["InferRequest<"].parent == f"{7:016x}"
 
 
 @pytest.mark.front_ends
 def test_request_of_a_client_that_does_not_sample_is_traced_as_by_tritonserver(traced: Traced) -> None:
-    context = json.loads(traced.ask("context", {"traceparent": UNSAMPLED, "tracestate": "a=b"}, "unsampled"))
-    spans = traced.spans("unsampled", 4)
+    request_id, trace = new_name("unsampled"), f"4bf92f3577b34da6{new_number():016x}"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-00", "tracestate": "a=b"}
+    context = json.loads(traced.ask("context", headers, request_id))
+    spans = traced.spans(request_id, 4)
     request, model = spans["InferRequest<"], spans["context<InferRequest"]
-    assert (request.trace_id, request.parent, request.state) == (TRACE, "00f067aa0ba902b7", "a=b")
-    assert context["traceparent"] == f"00-{TRACE}-{model.span_id}-01"
+    assert (request.trace_id, request.parent, request.state) == (trace, "00f067aa0ba902b7", "a=b")
+    assert context["traceparent"] == f"00-{trace}-{model.span_id}-01"
 
 
 @pytest.mark.front_ends
@@ -232,35 +236,39 @@ def test_request_without_a_span_above_is_not_traced_at_rate_0(traced: Traced) ->
 
 @pytest.mark.front_ends
 def test_outcome_of_the_response_cache_is_known(traced: Traced) -> None:
-    for number, outcome in ((5, "miss"), (6, "hit")):
-        tensor = httpclient.InferInput("x", [1, 1], "FP32")
-        tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
+    tensor = httpclient.InferInput("x", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.full((1, 1), new_number(), np.float32))
+    for outcome in ("miss", "hit"):
+        request_id, number = new_name(outcome), new_number()
         with httpclient.InferenceServerClient(traced.server.http) as client:
             headers = {"traceparent": traceparent(number)}
-            client.infer("cached", [tensor], headers=headers, request_id=outcome)
-        found = traced.spans(outcome, 4 if outcome == "miss" else 2)["cached<InferRequest"]
+            client.infer("cached", [tensor], headers=headers, request_id=request_id)
+        found = traced.spans(request_id, 4 if outcome == "miss" else 2)["cached<InferRequest"]
         assert found.attributes["halimede.cache"] == outcome
-    assert found.trace_id == trace_id(6)
+    assert found.trace_id == trace_id(number)
 
 
 @pytest.mark.front_ends
 def test_batch_says_why_it_was_closed(traced: Traced) -> None:
     tensor = httpclient.InferInput("x", [3, 1], "FP32")
-    tensor.set_data_from_numpy(np.full((3, 1), 9, np.float32))
+    tensor.set_data_from_numpy(np.full((3, 1), new_number(), np.float32))
+    request_id, headers = new_name("batch"), {"traceparent": traceparent(new_number())}
     with httpclient.InferenceServerClient(traced.server.http) as client:
-        client.infer("cached", [tensor], headers={"traceparent": traceparent(8)}, request_id="batch")
-    attributes = traced.spans("batch", 4)["cached<InferRequest"].attributes
+        client.infer("cached", [tensor], headers=headers, request_id=request_id)
+    attributes = traced.spans(request_id, 4)["cached<InferRequest"].attributes
     assert attributes["halimede.batch.size"] == 3
     assert attributes["halimede.batch.closed_by"] == "instance free"
 
 
 @pytest.mark.front_ends
 def test_failed_request_has_its_error(traced: Traced) -> None:
-    body = b'{"id":"bad","inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1,2]}]}'
+    request_id, headers = new_name("bad"), {"traceparent": traceparent(new_number())}
+    tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
+    body = json.dumps({"id": request_id, "inputs": [tensor]}).encode()
     url = f"http://{traced.server.http}/v2/models/context/infer"
     with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(urllib.request.Request(url, body, {"traceparent": traceparent(9)}))
-    spans = traced.spans("bad", 2)
+        urllib.request.urlopen(urllib.request.Request(url, body, headers))
+    spans = traced.spans(request_id, 2)
     code, message = spans["context<InferRequest"].status
     assert code == 2
     assert "unexpected shape for input 'x'" in message
@@ -268,8 +276,9 @@ def test_failed_request_has_its_error(traced: Traced) -> None:
 
 @pytest.mark.front_ends
 def test_latency_histograms_name_the_traces(traced: Traced) -> None:
-    traced.ask("context", {"traceparent": traceparent(10)}, "exemplar")
-    model = traced.spans("exemplar", 4)["context<InferRequest"]
+    request_id = new_name("exemplar")
+    traced.ask("context", {"traceparent": traceparent(new_number())}, request_id)
+    model = traced.spans(request_id, 4)["context<InferRequest"]
     request = urllib.request.Request(
         f"http://{traced.server.metrics}/metrics", headers={"Accept": "application/openmetrics-text"}
     )

@@ -6,12 +6,14 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import REQUEST, write_model, write_slow_model
+from tests.support.names import new_name
 from tests.support.server import ServerProcess, run_command, start_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -33,10 +35,46 @@ def has_metric(server: ServerProcess, line: str) -> bool:
     return line in server.get("/metrics", server.metrics)[1].decode()
 
 
+def metrics(server: ServerProcess) -> dict[str, int]:
+    """The values of the metrics that count requests, by their names and labels."""
+    lines = server.get("/metrics", server.metrics)[1].decode().splitlines()
+    samples = (
+        line.rpartition(" ") for line in lines if line.startswith("halimede_") and "_requests_" in line
+    )
+    return {name: int(value) for name, _, value in samples}
+
+
 def tensor() -> grpcclient.InferInput:
     made = grpcclient.InferInput("INPUT0", [2], "FP32")
     made.set_data_from_numpy(np.array([1, 2], np.float32))
     return made
+
+
+def send_no_http(server: ServerProcess) -> None:
+    """Send what is no request."""
+    host, _, port = server.http.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as client:
+        client.sendall(b"what is this\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def invoke(server: ServerProcess) -> None:
+    """One invocation of SageMaker."""
+    post(server, "/invocations", REQUEST, "Content-Type: application/json", address=server.sagemaker)
+
+
+def infer_over_grpc(server: ServerProcess, **options: Any) -> None:
+    """An inference, and one with a model that is unknown."""
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        client.infer("echo", [tensor()], **options)
+        with pytest.raises(InferenceServerException):
+            client.infer("nobody", [tensor()])
+
+
+def call_unknown_method(server: ServerProcess) -> None:
+    """Call a method that gRPC has not."""
+    with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary("/a.B/C")(b"")
 
 
 class Logged:
@@ -90,19 +128,18 @@ def test_an_inference_over_http_is_one_line(logged: Logged) -> None:
 
 @pytest.mark.front_ends
 def test_a_request_for_an_unknown_model_is_logged_and_its_reason_too(logged: Logged) -> None:
-    post(logged.server, "/v2/models/nobody/infer", REQUEST)
+    nobody = new_name("nobody")
+    path = f"/v2/models/{nobody}/infer"
+    post(logged.server, path, REQUEST)
     (entry,) = logged.next()
-    assert (entry["status"], entry["path"], entry["model"]) == (404, "/v2/models/nobody/infer", None)
-    logged.server.wait_for("HTTP request failed with 404: POST /v2/models/nobody/infer from 127.0.0.1:")
-    logged.server.wait_for("Request for unknown model: 'nobody' is not found")
+    assert (entry["status"], entry["path"], entry["model"]) == (404, path, None)
+    logged.server.wait_for(f"HTTP request failed with 404: POST {path} from 127.0.0.1:")
+    logged.server.wait_for(f"Request for unknown model: '{nobody}' is not found")
 
 
 @pytest.mark.front_ends
 def test_what_is_no_http_is_logged(logged: Logged) -> None:
-    host, _, port = logged.server.http.rpartition(":")
-    with socket.create_connection((host, int(port)), 10) as client:
-        client.sendall(b"what is this\r\n\r\n")
-        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+    send_no_http(logged.server)
     (entry,) = logged.next()
     assert (entry["status"], entry["method"], entry["path"]) == (400, "", "")
 
@@ -126,23 +163,16 @@ def test_an_event_stream_is_logged_when_it_ends(logged: Logged) -> None:
 
 @pytest.mark.front_ends
 def test_an_invocation_of_sagemaker_is_logged(logged: Logged) -> None:
-    post(
-        logged.server,
-        "/invocations",
-        REQUEST,
-        "Content-Type: application/json",
-        address=logged.server.sagemaker,
-    )
+    invoke(logged.server)
     (entry,) = logged.next()
     assert (entry["protocol"], entry["path"], entry["model"]) == ("SageMaker", "/invocations", "echo")
 
 
 @pytest.mark.front_ends
 def test_an_inference_over_grpc_is_one_line(logged: Logged) -> None:
-    with grpcclient.InferenceServerClient(logged.server.grpc) as client:
-        client.infer("echo", [tensor()], request_id="g1", headers={"traceparent": TRACEPARENT})
-        with pytest.raises(InferenceServerException):
-            client.infer("nobody", [tensor()])
+    failure = "gRPC call failed with NOT_FOUND: /inference.GRPCInferenceService/ModelInfer from "
+    told = logged.server.log.count(failure)
+    infer_over_grpc(logged.server, request_id="g1", headers={"traceparent": TRACEPARENT})
     good, bad = logged.next(2)
     assert (good["protocol"], good["method"]) == ("gRPC", "ModelInfer")
     assert good["path"] == "/inference.GRPCInferenceService/ModelInfer"
@@ -152,13 +182,13 @@ def test_an_inference_over_grpc_is_one_line(logged: Logged) -> None:
     assert good["bytes_out"] > 8
     assert 0 < good["queue_ms"] + good["compute_ms"] < good["total_ms"]
     assert (bad["status"], bad["model"]) == ("NOT_FOUND", None)
-    logged.server.wait_for(
-        "gRPC call failed with NOT_FOUND: /inference.GRPCInferenceService/ModelInfer from "
-    )
+    logged.server.wait_for(failure, times=told + 1)
 
 
 @pytest.mark.front_ends
 def test_each_request_of_a_stream_is_a_line(logged: Logged) -> None:
+    failure = "gRPC request of a stream failed with NOT_FOUND"
+    told = logged.server.log.count(failure)
     answers: Queue[Any] = Queue()
     with grpcclient.InferenceServerClient(logged.server.grpc) as client:
         client.start_stream(lambda result, error: answers.put(error))
@@ -174,33 +204,38 @@ def test_each_request_of_a_stream_is_a_line(logged: Logged) -> None:
     assert good["bytes_out"] > 8
     assert good["compute_ms"] > 0
     assert (bad["method"], bad["status"]) == ("ModelStreamInfer", "NOT_FOUND")
-    logged.server.wait_for("gRPC request of a stream failed with NOT_FOUND")
+    logged.server.wait_for(failure, times=told + 1)
 
 
 @pytest.mark.front_ends
 def test_an_unknown_method_of_grpc_is_logged(logged: Logged) -> None:
-    import grpc
-
-    with grpc.insecure_channel(logged.server.grpc) as channel, pytest.raises(grpc.RpcError):
-        channel.unary_unary("/a.B/C")(b"")
+    call_unknown_method(logged.server)
     (entry,) = logged.next()
     assert (entry["path"], entry["status"]) == ("/a.B/C", "UNIMPLEMENTED")
 
 
 @pytest.mark.front_ends
 def test_metrics_count_what_the_log_tells(logged: Logged) -> None:
-    text = logged.server.get("/metrics", logged.server.metrics)[1].decode()
-    for sample in (
-        'halimede_http_requests_total{protocol="http",route="infer",status="404"} 1',
-        'halimede_http_requests_total{protocol="http",route="other",status="400"} 1',
-        'halimede_http_requests_total{protocol="http",route="generate_stream",status="200"} 1',
-        'halimede_http_requests_total{protocol="sagemaker",route="invocations",status="200"} 1',
-        'halimede_grpc_requests_total{method="ModelInfer",status="OK"} 1',
-        'halimede_grpc_requests_total{method="ModelInfer",status="NOT_FOUND"} 1',
-        'halimede_grpc_requests_total{method="other",status="UNIMPLEMENTED"} 1',
-        'halimede_requests_in_flight{protocol="http"} 0',
+    before = metrics(logged.server)
+    post(logged.server, "/v2/models/nobody/infer", REQUEST)
+    send_no_http(logged.server)
+    post(logged.server, "/v2/models/echo/generate_stream", b'{"INPUT0":[1,2]}')
+    invoke(logged.server)
+    infer_over_grpc(logged.server)
+    call_unknown_method(logged.server)
+    logged.next(7)
+    after = metrics(logged.server)
+    for name in (
+        'halimede_http_requests_total{protocol="http",route="infer",status="404"}',
+        'halimede_http_requests_total{protocol="http",route="other",status="400"}',
+        'halimede_http_requests_total{protocol="http",route="generate_stream",status="200"}',
+        'halimede_http_requests_total{protocol="sagemaker",route="invocations",status="200"}',
+        'halimede_grpc_requests_total{method="ModelInfer",status="OK"}',
+        'halimede_grpc_requests_total{method="ModelInfer",status="NOT_FOUND"}',
+        'halimede_grpc_requests_total{method="other",status="UNIMPLEMENTED"}',
     ):
-        assert sample in text.splitlines()
+        assert after[name] - before.get(name, 0) == 1, name
+    assert after['halimede_requests_in_flight{protocol="http"}'] == 0
 
 
 @pytest.mark.front_ends

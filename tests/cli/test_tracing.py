@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import REQUEST, two_requests, write_model, write_slow_model
 from tests.frontends.http.serving import Client
+from tests.support.names import new_name, new_number
 from tests.support.server import ServerProcess, run_command, start_server
 from tests.support.traces import COMPUTED, RUN, ReadTrace, await_traces, read_traces
 
@@ -97,9 +98,11 @@ def post(server: ServerProcess, path: str, document: Any, address: str = "") -> 
         return response.read()
 
 
-def infer(server: ServerProcess, model: str = "echo", identifier: str = "") -> None:
-    """One request over HTTP."""
-    post(server, f"/v2/models/{model}/infer", {**json.loads(REQUEST), "id": identifier})
+def infer(server: ServerProcess, model: str = "echo", identifier: str = "", second: float = 2) -> None:
+    """One request over HTTP, with this as the second element of its tensor."""
+    document = json.loads(REQUEST)
+    document["inputs"][0]["data"][1] = second
+    post(server, f"/v2/models/{model}/infer", {**document, "id": identifier})
 
 
 def floats() -> grpcclient.InferInput:
@@ -110,11 +113,12 @@ def floats() -> grpcclient.InferInput:
 
 @pytest.mark.front_ends
 def test_a_request_over_http_is_traced_from_its_reception_to_its_response(traced: Traced) -> None:
+    request_id = new_name("http")
     with httpclient.InferenceServerClient(traced.server.http) as client:
         tensor = httpclient.InferInput("INPUT0", [2], "FP32")
         tensor.set_data_from_numpy(np.array([1, 2], np.float32))
-        client.infer("echo", [tensor], request_id="http")
-    (trace,) = traced.of("http")
+        client.infer("echo", [tensor], request_id=request_id)
+    (trace,) = traced.of(request_id)
     assert (trace.model, trace.parent) == (("echo", 1), 0)
     assert trace.names() == [
         "HTTP_RECV_START", "HTTP_RECV_END", *RUN[:-1],
@@ -124,9 +128,10 @@ def test_a_request_over_http_is_traced_from_its_reception_to_its_response(traced
 
 @pytest.mark.front_ends
 def test_a_request_over_grpc_is_traced_from_its_reception_to_its_response(traced: Traced) -> None:
+    request_id = new_name("grpc")
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
-        client.infer("echo", [floats()], request_id="grpc")
-    (trace,) = traced.of("grpc")
+        client.infer("echo", [floats()], request_id=request_id)
+    (trace,) = traced.of(request_id)
     assert trace.names() == [
         "GRPC_WAITREAD_START", "GRPC_WAITREAD_END", *RUN[:-1],
         "INFER_RESPONSE_COMPLETE", "REQUEST_END", "GRPC_SEND_START", "GRPC_SEND_END",
@@ -135,7 +140,8 @@ def test_a_request_over_grpc_is_traced_from_its_reception_to_its_response(traced
 
 @pytest.mark.front_ends
 def test_the_reception_begins_when_the_body_does(traced: Traced) -> None:
-    body = json.dumps({**json.loads(REQUEST), "id": "slow body"}).encode()
+    request_id = new_name("slow")
+    body = json.dumps({**json.loads(REQUEST), "id": request_id}).encode()
     port = int(traced.server.http.rpartition(":")[2])
     head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with Client(port) as client:
@@ -144,15 +150,16 @@ def test_the_reception_begins_when_the_body_does(traced: Traced) -> None:
         between = time.monotonic_ns()
         assert client.ask(body).status == 200
         assert client.ask(f"{head}\r\n".encode() + body.replace(b"slow", b"next")).status == 200
-    slow, after = traced.of("slow body")[0], traced.of("next body")[0]
+    slow, after = traced.of(request_id)[0], traced.of(request_id.replace("slow", "next"))[0]
     assert slow.at("HTTP_RECV_START") < between < slow.at("HTTP_RECV_END")
     assert slow.at("HTTP_SEND_END") < after.at("HTTP_RECV_START")
 
 
 @pytest.mark.front_ends
 def test_tensors_are_traced_with_their_elements(traced: Traced) -> None:
-    infer(traced.server, identifier="tensors")
-    (trace,) = traced.of("tensors")
+    request_id = new_name("tensors")
+    infer(traced.server, identifier=request_id)
+    (trace,) = traced.of(request_id)
     assert [(each.activity, each.name, each.data, each.shape, each.dtype) for each in trace.tensors] == [
         ("TENSOR_QUEUE_INPUT", "INPUT0", "1,2", "2", "FP32"),
         ("TENSOR_BACKEND_INPUT", "INPUT0", "1,2", "2", "FP32"),
@@ -163,20 +170,22 @@ def test_tensors_are_traced_with_their_elements(traced: Traced) -> None:
 @pytest.mark.front_ends
 def test_requests_of_a_stream_are_traced_each_by_itself(traced: Traced) -> None:
     answers: Queue[Any] = Queue()
+    identifiers = new_name("stream"), new_name("stream")
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
         client.start_stream(lambda result, error: answers.put(error))
-        for identifier in ("stream-1", "stream-2"):
+        for identifier in identifiers:
             client.async_stream_infer("echo", [floats()], request_id=identifier)
         assert [answers.get(timeout=60) for _ in range(2)] == [None, None]
-    for identifier in ("stream-1", "stream-2"):
+    for identifier in identifiers:
         (trace,) = traced.of(identifier)
         assert trace.names(*RUN) == list(RUN)
 
 
 @pytest.mark.front_ends
 def test_a_request_of_a_decoupled_model_is_traced_with_each_response(traced: Traced) -> None:
-    post(traced.server, "/v2/models/square/generate_stream", {"IN": 3, "id": "decoupled"})
-    (trace,) = traced.of("decoupled")
+    request_id = new_name("decoupled")
+    post(traced.server, "/v2/models/square/generate_stream", {"IN": 3, "id": request_id})
+    (trace,) = traced.of(request_id)
     names = trace.names()
     assert names.count("INFER_RESPONSE_COMPLETE") == names.count("REQUEST_END") == 1
     assert names.count("HTTP_SEND_START") == names.count("HTTP_SEND_END") >= 3
@@ -187,8 +196,9 @@ def test_a_request_of_a_decoupled_model_is_traced_with_each_response(traced: Tra
 
 @pytest.mark.front_ends
 def test_steps_of_ensembles_are_traced_below_those_that_caused_them(traced: Traced) -> None:
-    infer(traced.server, "ensemble", "ensemble")
-    outer, first, second, third, fourth = traced.of("ensemble", 5)
+    request_id = new_name("ensemble")
+    infer(traced.server, "ensemble", request_id)
+    outer, first, second, third, fourth = traced.of(request_id, 5)
     assert [each.model for each in (outer, first, second, third, fourth)] == [
         ("ensemble", 1), ("echo", 1), ("inner", 1), ("echo", 1), ("echo", 1),
     ]  # fmt: skip
@@ -211,38 +221,42 @@ def test_steps_of_ensembles_are_traced_below_those_that_caused_them(traced: Trac
 
 @pytest.mark.front_ends
 def test_a_response_from_the_cache_takes_no_execution(traced: Traced) -> None:
-    infer(traced.server, "cached", "miss")
-    infer(traced.server, "cached", "hit")
-    (miss,), (hit,) = traced.of("miss"), traced.of("hit")
+    identifiers, element = (new_name("miss"), new_name("hit")), new_number()
+    for identifier in identifiers:
+        infer(traced.server, "cached", identifier, element)
+    (miss,), (hit,) = map(traced.of, identifiers)
     assert miss.names(*RUN) == list(RUN)
     assert hit.names(*RUN) == ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
 
 
 @pytest.mark.front_ends
 def test_a_request_that_its_model_does_not_take_is_traced(traced: Traced) -> None:
+    request_id = new_name("refused")
     with grpcclient.InferenceServerClient(traced.server.grpc) as client:
         wrong = grpcclient.InferInput("INPUT0", [2], "INT32")
         wrong.set_data_from_numpy(np.array([1, 2], np.int32))
         with pytest.raises(InferenceServerException):
-            client.infer("echo", [wrong], request_id="refused")
-    (trace,) = traced.of("refused")
+            client.infer("echo", [wrong], request_id=request_id)
+    (trace,) = traced.of(request_id)
     assert trace.names(*RUN) == ["REQUEST_START", "REQUEST_END"]
     assert trace.names()[-1] == "GRPC_SEND_END"
 
 
 @pytest.mark.front_ends
 def test_an_invocation_of_sagemaker_is_traced(traced: Traced) -> None:
-    document = {**json.loads(REQUEST), "id": "sagemaker"}
+    request_id = new_name("sagemaker")
+    document = {**json.loads(REQUEST), "id": request_id}
     post(traced.server, "/invocations", document, traced.server.sagemaker)
-    (trace,) = traced.of("sagemaker")
+    (trace,) = traced.of(request_id)
     assert trace.names(*RUN) == list(RUN)
 
 
 @pytest.mark.front_ends
 def test_the_access_log_still_has_the_stages_of_a_traced_request(traced: Traced) -> None:
-    infer(traced.server, identifier="both")
-    traced.server.wait_for(' id="both"')
-    (line,) = [line for line in traced.server.log.splitlines() if 'id="both"' in line]
+    request_id = new_name("both")
+    infer(traced.server, identifier=request_id)
+    traced.server.wait_for(f' id="{request_id}"')
+    (line,) = [line for line in traced.server.log.splitlines() if f'id="{request_id}"' in line]
     assert " compute=-" not in line
 
 

@@ -36,6 +36,7 @@ class ModelOptions:
     name: str = ""
     batch: int = 0
     delay_us: int = 0
+    repeat_failed: bool = True
     instances: int = 1
     isolation: str = "process"
     concurrency: int = 64
@@ -52,6 +53,7 @@ def model(
     name: str = "",
     batch: int = 0,
     delay_us: int = 0,
+    repeat_failed: bool = True,
     instances: int = 1,
     isolation: str = "process",
     concurrency: int = 64,
@@ -66,6 +68,7 @@ def model(
     name: str = "",
     batch: int = 0,
     delay_us: int = 0,
+    repeat_failed: bool = True,
     instances: int = 1,
     isolation: str = "process",
     concurrency: int = 64,
@@ -78,6 +81,8 @@ def model(
         name: the model's name; the function's, if it is empty.
         batch: how many rows of different requests one call may get at once; 0 for a call per request.
         delay_us: how long a request waits for others to share its batch, in microseconds.
+        repeat_failed: if a call for several requests raises an exception, call the function once more for each of
+            them, so that only those fail that are to blame; False for a function that must not be called twice.
         instances: how many run side by side.
         isolation: "process", each instance in a process of its own, or "none", in the process that serves.
         concurrency: how many calls of an `async` function one instance has under way at once.
@@ -90,6 +95,7 @@ def model(
         name=name,
         batch=batch,
         delay_us=delay_us,
+        repeat_failed=repeat_failed,
         instances=instances,
         isolation=isolation,
         concurrency=concurrency,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from halimede.functions.conversion import ResultError, argument, outputs
-from halimede.functions.declaration import options_of
+from halimede.functions.declaration import ModelOptions, options_of
 from halimede.functions.places import Place, find_function
 from halimede.functions.signature import FunctionSignature, read_signature
 
@@ -34,7 +34,9 @@ def hosted(triton: Any, place: Place) -> type:
         base = _AsyncBatchModel if signature.asynchronous else _BatchModel
     else:
         base = _AsyncCallModel if signature.asynchronous else _CallModel
-    members = {"triton": triton, "target": staticmethod(target), "signature": signature}
+    members = {
+        "triton": triton, "target": staticmethod(target), "options": options, "signature": signature
+    }  # fmt: skip
     return type("TritonPythonModel", (base,), members)
 
 
@@ -44,12 +46,14 @@ class _Model:
     Attributes:
         triton: the module `triton_python_backend_utils`.
         target: the function or class.
+        options: how it is served.
         signature: what it takes and gives.
         function: what is called: the function, or an object of the class.
     """
 
     triton: Any
     target: Callable[..., Any]
+    options: ModelOptions
     signature: FunctionSignature
     function: Callable[..., Any]
 
@@ -81,6 +85,10 @@ class _Model:
             given[value.name] = argument(value, arrays[0] if len(arrays) == 1 else np.concatenate(arrays))
         return given, rows
 
+    def is_repeated(self, requests: Sequence[Any]) -> bool:
+        """Whether the function is called for each request by itself, now that a call for all of them has failed."""
+        return len(requests) > 1 and self.options.repeat_failed
+
     def response(self, result: Any) -> Any:
         """The response with what the function gave."""
         return self._response(outputs(self.signature, result))
@@ -99,14 +107,26 @@ class _Model:
         return self.triton.InferenceResponse([self.triton.Tensor(value.name, each) for value, each in named])
 
     def failure(self, error: Exception) -> Any:
-        """The response with an error: of the caller's if it is a ValueError, else of the function's."""
+        """The response with an error: the caller's if it is a ValueError of the function, else the function's."""
         told, code = str(error), self.triton.TritonError.INTERNAL
-        if isinstance(error, ValueError):
+        if isinstance(error, ValueError) and self._is_raised_here(error):
             code = self.triton.TritonError.INVALID_ARG
         elif not isinstance(error, ResultError):
             told = f"{type(error).__name__}: {error}"
             logger.error("%s failed", self.target.__qualname__, exc_info=error)
         return self.triton.InferenceResponse(error=self.triton.TritonError(told, code))
+
+    def _is_raised_here(self, error: Exception) -> bool:
+        """Whether an exception comes from the function's package or ours, rather than from a library that it calls."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+        return _package(module) in (_package(self.target.__module__), _package(__name__))
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 class _CallModel(_Model):
@@ -143,6 +163,8 @@ class _BatchModel(_Model):
             arguments, rows = self.batch_arguments(requests)
             return self.responses(self.function(**arguments), rows)
         except Exception as error:
+            if self.is_repeated(requests):
+                return [each for request in requests for each in self.execute([request])]
             return [self.failure(error)] * len(requests)
 
 
@@ -154,6 +176,8 @@ class _AsyncBatchModel(_Model):
             arguments, rows = self.batch_arguments(requests)
             return self.responses(await self.function(**arguments), rows)
         except Exception as error:
+            if self.is_repeated(requests):
+                return [each for request in requests for each in await self.execute([request])]
             return [self.failure(error)] * len(requests)
 
 
