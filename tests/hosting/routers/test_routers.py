@@ -336,22 +336,3 @@ def _drained(host: Runtime, target: Target, variant: VariantRoute | None = None)
 
     host.loop.call(drain)
     return idle
-
-
-def test_a_router_is_started_again_whatever_its_start_fails_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    with shared() as (host, farm, _):
-        begin = farm.routers._begin  # noqa: SLF001 - nothing else fails in an unforeseen way
-        failures = [RuntimeError("unforeseen")]
-
-        async def fail(row: int) -> object:
-            if failures:
-                raise failures.pop()
-            return await begin(row)
-
-        monkeypatch.setattr(farm.routers, "_begin", fail)
-        monkeypatch.setattr("halimede.hosting.routers.routers._LONGEST_BACKOFF_S", 0.01)
-        before = processes(farm)
-        os.kill(before[0], signal.SIGKILL)
-        wait_until(lambda: len(processes(farm)) == 2 and before[0] not in processes(farm))
-        assert not failures
-        invoke(host.client())
