@@ -3,17 +3,14 @@
 import subprocess
 from pathlib import Path
 
-_USAGE = "digitalSignature,keyCertSign"
-"""Python 3.13 and later refuse roots that do not say that they may sign certificates."""
-
 
 def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for itself, and its key."""
+    """A certificate for itself, and its key; Python 3.13 and later refuse roots without a key usage."""
     certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
          "-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-addext", f"keyUsage=critical,{_USAGE}", "-out", certificate, "-keyout", key],
+         "-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-out", certificate, "-keyout", key],
         check=True, capture_output=True,
     )  # fmt: skip
     return certificate, key

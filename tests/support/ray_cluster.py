@@ -216,7 +216,7 @@ def _signal(node: Any, number: int, stopped: dict[Any, list[int]]) -> None:
         threading.Thread(target=info.process.wait, daemon=True).start()
     for pid in stopped[node]:
         with suppress(ProcessLookupError):
-            stop(pid) if number == signal.SIGSTOP else go_on(pid)
+            (stop if number == signal.SIGSTOP else go_on)(pid)
 
 
 def _kill(node: Any, kind: str) -> None:

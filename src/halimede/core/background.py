@@ -12,12 +12,12 @@ logger = logging.getLogger("halimede")
 def start(
     what: str, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None
 ) -> asyncio.Task[None]:
-    """Let work run on the event loop beside the caller. An exception that ends it is logged at once.
+    """Start a coroutine as a task of the running event loop. An exception that ends the task is logged at once.
 
     Args:
-        what: what is done, for the log, as a sentence begins: "watching instance i-1".
-        work: does it.
-        tasks: contains the task until it has ended, for those who wait for all of them or cancel them.
+        what: what the task does, for the log: "watching instance i-1".
+        work: the coroutine.
+        tasks: a set that contains the task until it has ended, for callers that wait for all tasks or cancel them.
     """
     task = asyncio.get_running_loop().create_task(work)
     if tasks is not None:
