@@ -1,7 +1,9 @@
 """What is handed to a process that writes, also when that dies."""
 
 import logging
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +66,28 @@ def test_what_nobody_can_write_is_counted_and_the_next_is_written(
     assert process.close(60)
     assert written.read_text().split() == ["next"]
     assert "writer: 2 texts were dropped" in caplog.text
+
+
+def test_a_process_that_takes_longer_to_end_is_waited_for(process: BatchProcess, written: Path) -> None:
+    write(process, "one")
+    wait_until(written.exists, "the process to run")
+    pid = process._process.pid  # noqa: SLF001 - the process that is stopped
+    os.kill(pid, signal.SIGSTOP)
+    write(process, "two")
+    assert not process.close(0.01)
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the process to be waited for")
+    assert written.read_text().split() == ["one", "two"]
+
+
+def test_a_process_that_is_killed_is_followed_by_none(
+    process: BatchProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    pid = process._process.pid  # noqa: SLF001 - the process that is stopped
+    os.kill(pid, signal.SIGSTOP)
+    write(process, "x" * (1 << 20))  # more than a pipe holds
+    write(process, "next")
+    assert not process.close(0.01)
+    process.kill()
+    assert not Path(f"/proc/{pid}").exists()
+    assert "another is started" not in caplog.text

@@ -54,6 +54,7 @@ class BatchProcess:
         self.dropped = 0
         self._untold = 0  # of those
         self._ending = False
+        self._killed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -88,22 +89,24 @@ class BatchProcess:
         self._untold += records
 
     def close(self, timeout_s: float) -> bool:
-        """Write what waits: whether that, and then the process's end, took no longer than `timeout_s` each."""
+        """Write what waits and end the process: whether that took no longer than `timeout_s`.
+
+        What takes longer goes on, and the process is waited for all the same.
+        """
         with self._changed:
             self._ending = True
             self._changed.notify()
         self._thread.join(timeout_s)
-        if not self._thread.is_alive():
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                return False
-            return True
-        return False
+        return not self._thread.is_alive()
 
     def kill(self) -> None:
-        """End the process; the batches that it has are lost."""
-        self._process.kill()
+        """End the process, for good; the batches that it has are lost, and those that wait."""
+        with self._changed:
+            self._killed = self._ending = True
+            self._waiting.clear()
+            self._changed.notify()
+            self._process.kill()
+        self._thread.join()
 
     def _run(self) -> None:
         while True:
@@ -122,6 +125,7 @@ class BatchProcess:
                     self._drop(records)
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._process.wait()
 
     def _log_dropped(self, records: int) -> None:
         logger.warning(
@@ -130,7 +134,7 @@ class BatchProcess:
 
     def _hand_on(self, batch: bytes) -> bool:
         """Whether the process took a batch, or another one that was started in its place."""
-        return self._send(batch) or (self._start_again() and self._send(batch))
+        return self._send(batch) or (not self._killed and self._start_again() and self._send(batch))
 
     def _send(self, batch: bytes) -> bool:
         """Whether the process took all of a batch; it has ended otherwise."""
@@ -159,7 +163,10 @@ class BatchProcess:
         logger.error("%s: its process ended with status %d; another is started", self._name, status)
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process = successor
+        with self._changed:
+            self._process = successor
+            if self._killed:
+                successor.kill()
         return True
 
 

@@ -18,7 +18,7 @@ logger = logging.getLogger("halimede")
 
 _FLUSH_S: Final = 0.1
 _BATCH: Final = 64
-_CLOSE_S: Final = 1.0
+_CLOSE_S: Final = 2.0
 
 
 class EntryLog(Protocol):
