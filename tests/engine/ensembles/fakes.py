@@ -268,6 +268,11 @@ class Bench:
         return response.error
 
     @property
+    def finals(self) -> list[bool]:
+        """Of each response so far, whether it was the final one."""
+        return [final for _, final in self.answers]
+
+    @property
     def stream(self) -> list[list[float]]:
         """Values of output Y of all responses so far."""
         return [

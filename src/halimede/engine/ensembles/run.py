@@ -261,9 +261,6 @@ class EnsembleRun:
         """A step has its final response."""
         self._running.discard(running)
         step = running.step
-        if step.planned.decoupled:
-            running.iteration.closed = True
-            self._send_results()
         if self._cap:
             self._taken[step] -= 1
             waiting = self._waiting.get(step)
@@ -271,6 +268,9 @@ class EnsembleRun:
                 iteration = waiting.popleft()
                 self._ready.append((iteration, step))
                 self._release(iteration)
+        if step.planned.decoupled:
+            running.iteration.closed = True
+            self._send_results()
 
     # Responses
 
@@ -305,6 +305,9 @@ class EnsembleRun:
                 result, iteration.result = iteration.result, None
                 if result is None:
                     return
+                if self._is_last(iteration):
+                    self._end_with(result)
+                    return
                 self._send(result)
                 over = True
             else:
@@ -323,17 +326,31 @@ class EnsembleRun:
             self.first_ns = self._now()
         self.request.respond(response, False)
 
+    def _is_last(self, iteration: Iteration) -> bool:
+        """Whether no step is left that could give a response after the iteration's."""
+        if self._running or self._ready:
+            return False
+        while iteration.parent is not None:
+            iteration = iteration.parent
+            if not iteration.closed or len(iteration.children) > 1:
+                return False
+        return True
+
     def _finish(self) -> None:
-        """All steps are finished: send the final response."""
+        """All steps are finished: send the final response, without outputs if the ensemble is decoupled."""
         request = self.request
-        request.on_cancel = request.on_drain = None  # they hold the run, which holds the request
         if self.error is None and self._is_stuck():
             msg = (
                 f"in ensemble '{self._plan.name}', {request.prefix}unexpected deadlock, at least one output is not set "
                 f"while no more ensemble steps can be made"
             )
             self.error = InvalidArgumentError(msg)
-        response = self._root.result if self.error is None else InferResponse(error=self.error)
+        self._end_with(self._root.result if self.error is None else InferResponse(error=self.error))
+
+    def _end_with(self, response: InferResponse | None) -> None:
+        """Send the final response."""
+        request = self.request
+        request.on_cancel = request.on_drain = None  # they hold the run, which holds the request
         self.finished_ns = self._now()
         if request.on_compute is not None and self.error is None:
             request.on_compute(self.input_ns, self.infer_ns, self.output_ns)
