@@ -10,6 +10,7 @@ import onnx
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
+from halimede.backends.execution import execute
 from halimede.backends.registry import backend_class
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
@@ -100,6 +101,28 @@ def add_at_once(
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def gather_one_bad_row(model: Loaded, x: str, index: str, y: str) -> tuple[list[Any], str]:
+    """What a model that gathers answers to three requests of one batch, of which the second's index is out of range.
+
+    Args:
+        model: `y` = the element of each row of `x` (FP32 [4]) that `index` (INT64 [1]) names.
+        x: the name of that input.
+        index: that of the other.
+        y: that of the output.
+
+    Returns:
+        The values of the first and of the last, and the error of the second, "" if it has none.
+    """
+    row = floats([10, 11, 12, 13])
+    batch = model.batch(*(request({x: row, index: np.array([[number]], np.int64)}) for number in (1, 9, 3)))
+    execute(model.instance, batch)
+    first, bad, last = batch.responses
+    values = [
+        each.outputs[y].array.tolist() if each.error is None else str(each.error) for each in (first, last)
+    ]
+    return values, "" if bad.error is None else str(bad.error)
 
 
 def load(

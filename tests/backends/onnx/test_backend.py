@@ -17,7 +17,17 @@ from halimede.backends.onnx.backend import OnnxInstance, OnnxModel, onnx_error
 from halimede.core.datatypes import ALL, BF16, BY_NAME, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from halimede.core.tensors import Array, Tensor
-from tests.backends.helpers import Loaded, add_at_once, floats, load, request, source_of, strings, wire
+from tests.backends.helpers import (
+    Loaded,
+    add_at_once,
+    floats,
+    gather_one_bad_row,
+    load,
+    request,
+    source_of,
+    strings,
+    wire,
+)
 from tests.backends.memory import memory_over_loads
 from tests.support import onnx_models
 
@@ -45,6 +55,13 @@ def test_add_sub_answers_both_outputs_in_the_order_of_the_configuration(tmp_path
     assert list(outputs) == ["OUTPUT0", "OUTPUT1"]
     assert outputs["OUTPUT0"].tolist() == [[11, 22]]
     assert outputs["OUTPUT1"].tolist() == [[-9, -18]]
+
+
+def test_a_row_that_cannot_be_computed_fails_alone(tmp_path: Path) -> None:
+    model = load(tmp_path, "", onnx_models.gather_by_index())
+    answers, error = gather_one_bad_row(model, "INPUT0", "INDEX", "OUTPUT0")
+    assert answers == [[[11]], [[13]]]
+    assert "onnx runtime error" in error
 
 
 def test_a_batch_runs_once_and_each_request_gets_its_rows(

@@ -53,22 +53,24 @@ def test_the_last_response_may_be_the_final_one(start: Start) -> None:
     assert bench.ensemble.statistics.success.count == 1
 
 
-@pytest.mark.parametrize("steps", ["many", "many each", "one many", "one many each", "many many", "many each many"])
+@pytest.mark.parametrize(
+    "steps", ["many", "many each", "one many", "one many each", "many many", "many each many"]
+)
 def test_a_final_response_with_outputs_ends_what_any_chain_answers(start: Start, steps: str) -> None:
     """Decoupled models that send their last response and its end at once."""
 
     def stream(request: InferRequest) -> None:
         for number in range(3):
-            request.respond(InferResponse({"OUT": tensor(*values(request.inputs["IN"]), number)}), number == 2)
+            request.respond(
+                InferResponse({"OUT": tensor(*values(request.inputs["IN"]), number)}), number == 2
+            )
 
     def echo(request: InferRequest) -> None:
         request.respond(InferResponse({"OUT": request.inputs["IN"]}), True)
 
     names = steps.split()
     ends = ["X", *(f"t{number}" for number in range(1, len(names))), "Y"]
-    config = ensemble(
-        *(step(name, f"IN={ends[i]}", f"OUT={ends[i + 1]}") for i, name in enumerate(names))
-    )
+    config = ensemble(*(step(name, f"IN={ends[i]}", f"OUT={ends[i + 1]}") for i, name in enumerate(names)))
     models = [
         FakeModel(model(name, decoupled=name == "many"), stream if name == "many" else echo)
         for name in dict.fromkeys(names)

@@ -23,7 +23,16 @@ from halimede.core.errors import (  # noqa: E402
     UnsupportedError,
 )
 from halimede.core.tensors import Tensor  # noqa: E402
-from tests.backends.helpers import Loaded, add_at_once, floats, load, request, source_of, wire  # noqa: E402
+from tests.backends.helpers import (  # noqa: E402
+    Loaded,
+    add_at_once,
+    floats,
+    gather_one_bad_row,
+    load,
+    request,
+    source_of,
+    wire,
+)
 from tests.backends.memory import memory_over_loads  # noqa: E402
 from tests.backends.onnx.test_backend import ONNX_TYPES  # noqa: E402
 from tests.support import onnx_models  # noqa: E402
@@ -82,6 +91,13 @@ def test_onnx_file_runs_through_openvino_if_the_configuration_says_so(tmp_path: 
     model = load_onnx(tmp_path, onnx_models.add_sub(dims=(2,)))
     assert isinstance(model.instance, OpenVinoInstance)
     assert model(INPUT0=floats([1, 2]), INPUT1=floats([10, 20]))["OUTPUT1"].tolist() == [[-9, -18]]
+
+
+def test_a_row_that_cannot_be_computed_fails_alone(tmp_path: Path) -> None:
+    model = load_onnx(tmp_path, onnx_models.gather_by_index())
+    answers, error = gather_one_bad_row(model, "INPUT0", "INDEX", "OUTPUT0")
+    assert answers == [[[11]], [[13]]]
+    assert "GatherElements" in error
 
 
 def test_a_batch_runs_once_and_each_request_gets_its_rows(tmp_path: Path) -> None:

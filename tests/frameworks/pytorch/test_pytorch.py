@@ -20,7 +20,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.core.tensors import Tensor
-from tests.backends.helpers import Loaded, add_at_once, floats, request, strings, wire
+from tests.backends.helpers import Loaded, add_at_once, floats, gather_one_bad_row, request, strings, wire
 from tests.backends.memory import memory_over_loads
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
@@ -52,6 +52,13 @@ def test_indexed_names_choose_by_position(tmp_path: Path) -> None:
 def test_other_names_are_in_the_order_of_the_configuration(tmp_path: Path) -> None:
     model = load(tmp_path, torch_models.AddSub(), {"a": "FP32 [2]", "b": "FP32 [2]"}, {"s": "FP32 [2]"})
     assert model(a=floats([1, 2]), b=floats([10, 20]))["s"].tolist() == [[11, 22]]
+
+
+def test_a_row_that_cannot_be_computed_fails_alone(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Gather(), {"x": "FP32 [4]", "index": "INT64 [1]"}, {"y": "FP32 [1]"})
+    answers, error = gather_one_bad_row(model, "x", "index", "y")
+    assert answers == [[[11]], [[13]]]
+    assert "out of bounds" in error
 
 
 def test_a_batch_runs_once_and_each_request_gets_its_rows(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ class Identity(torch.nn.Module):
         return x
 
 
+class Gather(torch.nn.Module):
+    """The element of each row of x that an index names."""
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.gather(x, 1, index)
+
+
 class Doubler(torch.nn.Module):
     """Twice its input, written into the input."""
 

@@ -21,7 +21,7 @@ from halimede.backends.tensorflow.runtime import tf, v1
 from halimede.core.datatypes import ALL, BF16, BYTES, FP32, Datatype
 from halimede.core.errors import InternalError, OutOfMemoryError
 from halimede.core.tensors import Tensor
-from tests.backends.helpers import Loaded, add_at_once, floats, request, strings, wire
+from tests.backends.helpers import Loaded, add_at_once, floats, gather_one_bad_row, request, strings, wire
 from tests.frameworks.tensorflow.tensorflow_models import (
     ADD_SUB,
     Affine,
@@ -102,6 +102,16 @@ np.save(sys.argv[1] + "/y.npy", model(np.linspace(-1, 1, 384, dtype=np.float32).
     image = np.linspace(-1, 1, 384, dtype=np.float32).reshape(2, 8, 8, 3)
     expected = np.load(source.version_directory / "y.npy")
     np.testing.assert_allclose(model(image=image)["output_0"], expected, rtol=1e-5)
+
+
+def test_a_row_that_cannot_be_computed_fails_alone(tmp_path: Path) -> None:
+    def gather(x: Any, index: Any) -> dict[str, Any]:
+        return {"y": tf.gather(x, index, batch_dims=1)}
+
+    model = load_saved(tmp_path, gather, [spec("x", (None, 4)), spec("index", (None, 1), tf.int64)])
+    answers, error = gather_one_bad_row(model, "x", "index", "y")
+    assert answers == [[[11]], [[13]]]
+    assert "is not in [0, 4)" in error
 
 
 def test_a_batch_runs_once_and_each_request_gets_its_rows(tmp_path: Path) -> None:
