@@ -141,7 +141,9 @@ class _FrontEnd:
         regions: Any = _NoRegions()
         if "inference" not in parse_restrictions(options.http_restricted_api):
             pattern = compile_forward_pattern(options.http_header_forward_pattern)
-            inference = Inference(engine, options.http_max_input_size, pattern, regions)
+            inference = Inference(
+                engine, options.http_max_input_size, options.http_max_output_size, pattern, regions
+            )
             handlers[HTTP_SERVICE] = HttpReader(
                 self._models,
                 inference,

@@ -16,6 +16,7 @@ from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.service import ServiceSettings
 from halimede.frontends.grpc.service import methods as grpc_methods
 from halimede.frontends.grpc.transport.call import Method
+from halimede.frontends.http.codec.json_readers import JsonReaders
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.transport.exchange import Handler
@@ -90,25 +91,25 @@ def services(
     Raises:
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
-    regions = Regions(allowed=options.allow_client_shm)
+    regions, readers = Regions(allowed=options.allow_client_shm), JsonReaders()
     metrics = metrics_of(options, engine, traffic) if options.allow_metrics else None
     handlers: dict[str, Handler] = {}
     methods: Mapping[str, Method] = {}
     if options.allow_grpc:
         methods = _grpc(options, engine, log, requests, regions)
     if options.allow_http:
-        settings = _http_settings(options, log, regions)
+        settings = _http_settings(options, log, regions, readers)
         console = _console(options, engine, log, traffic).calls if options.allow_console else None
         handlers[HTTP] = create_handler(engine, settings, further=console)
         if options.allow_openai:
             handlers[HTTP] = create_openai_handler(engine, _openai_settings(options), handlers[HTTP])
     if options.allow_sagemaker:
-        handlers[SAGEMAKER] = create_sagemaker_handler(engine, _sagemaker_settings(options, regions))
+        handlers[SAGEMAKER] = create_sagemaker_handler(engine, _sagemaker_settings(options, regions, readers))
     if options.allow_vertex_ai:
         handlers[VERTEX_AI] = create_vertex_handler(
             engine,
             VertexSettings(*read_routes(os.environ), options.vertex_ai_default_model),
-            create_handler(engine, _http_settings(options, log, regions), VERTEX_DIALECT),
+            create_handler(engine, _http_settings(options, log, regions, readers), VERTEX_DIALECT),
             None if metrics is None else metrics.answer,
         )
     return Services(handlers, methods, metrics)
@@ -132,15 +133,19 @@ def _grpc(
     )
 
 
-def _http_settings(options: ServeOptions, log: LogControl, regions: Regions) -> HttpSettings:
+def _http_settings(
+    options: ServeOptions, log: LogControl, regions: Regions, readers: JsonReaders
+) -> HttpSettings:
     return HttpSettings(
         server_id=options.id,
         max_input_size=options.http_max_input_size,
+        max_output_size=options.http_max_output_size,
         restrictions=parse_restrictions(options.http_restricted_api),
         forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
         log=log,
         code_upload=CodeUpload(options.allow_model_code_upload),
         regions=regions,
+        readers=readers,
         sampler=_sampler() if options.profile else None,
         further_paths=openai_paths() if options.allow_openai else {},
     )
@@ -178,15 +183,17 @@ def _console(options: ServeOptions, engine: Engine, log: LogControl, traffic: Se
     return Console(engine, settings, log.recent, traffic)
 
 
-def _sagemaker_settings(options: ServeOptions, regions: Regions) -> SagemakerSettings:
+def _sagemaker_settings(options: ServeOptions, regions: Regions, readers: JsonReaders) -> SagemakerSettings:
     return SagemakerSettings(
         default_model=os.environ.get(DEFAULT_MODEL, ""),
         inference_type=_inference_type(os.environ.get(INFERENCE_TYPE, "")),
         ping_mode=PingMode.LIVE if os.environ.get(PING_MODE) == "live" else PingMode.READY,
         max_input_size=options.http_max_input_size,
+        max_output_size=options.http_max_output_size,
         restrictions=parse_restrictions(options.http_restricted_api),
         forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
         regions=regions,
+        readers=readers,
         text_format=_text_format(os.environ.get(TGI_COMPAT, ""), os.environ.get(OUTPUT_FORMATTER, "")),
     )
 

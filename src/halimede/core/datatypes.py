@@ -3,6 +3,7 @@
 Names are those of the KServe v2 protocol; numbers those of `DataType` in Triton's model configuration.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,10 @@ class Datatype:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> "tuple[Callable[[str], Datatype], tuple[str]]":
+        """Pickle it by its name, as datatypes are told apart by identity."""
+        return _named, (self.name,)
+
 
 BOOL = Datatype("BOOL", 1, 1, np.dtype(np.bool_))
 UINT8 = Datatype("UINT8", 2, 1, np.dtype("u1"))
@@ -53,5 +58,11 @@ INVALID = Datatype("<invalid>", 0, 1, np.dtype("u1"))
 """Stands for a datatype name that is unknown; no model has it."""
 
 ALL = (BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16)
+
+
+def _named(name: str) -> Datatype:
+    return BY_NAME.get(name, INVALID)
+
+
 BY_NAME = {datatype.name: datatype for datatype in ALL}
 BY_NUMBER = {datatype.number: datatype for datatype in ALL}

@@ -77,6 +77,12 @@ class HttpOptions:
         "Largest size of the JSON of a request, of a tensor in it, of a raw request body and of a decompressed "
         "body. It does not limit binary tensors; --receive-memory-budget does.",
     )
+    http_max_output_size: int = setting(
+        HTTP,
+        count("BYTES", 1),
+        268_435_456,
+        "Largest JSON of the outputs of a response. It does not limit binary tensors.",
+    )
     http_max_connections: int = setting(
         HTTP,
         COUNT,

@@ -1,8 +1,8 @@
 """Answers that several calls give: errors, refusals, and those that come later."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import Any, TypeVar
 
 import orjson
 
@@ -10,6 +10,8 @@ from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.frontends.http.compression import UnsupportedEncodingError
 from halimede.frontends.http.transport.exchange import Exchange, Handler, Headers
 from halimede.frontends.restrictions import Restriction
+
+Made = TypeVar("Made")
 
 RespondError = Callable[[Exchange, HalimedeError], None]
 """Answers an exchange with an error."""
@@ -58,6 +60,72 @@ def refuse_all_but_health(
             respond_error(exchange, error)
 
     return answer
+
+
+def answer_in_steps(
+    exchange: Exchange,
+    steps: "Generator[None, None, Made]",
+    then: "Callable[[Made], None]",
+    respond_error: RespondError = respond_error,
+) -> None:
+    """Take the steps on the loop, with others' work between them, until the client leaves, and go on with the result.
+
+    Args:
+        exchange: what is answered.
+        steps: what makes the result.
+        then: gets it, and answers.
+        respond_error: answers with an error that a step raises.
+    """
+    loop = asyncio.get_running_loop()
+
+    def take() -> None:
+        if exchange.closed:
+            steps.close()
+            return
+        try:
+            next(steps)
+        except StopIteration as end:
+            then(end.value)
+        except HalimedeError as error:
+            respond_error(exchange, error)
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            exchange.fail(error)
+        else:
+            loop.call_soon(take)
+
+    take()
+
+
+def answer_later(
+    exchange: Exchange,
+    work: "asyncio.Future[Made]",
+    then: "Callable[[Made], None]",
+    respond_error: RespondError = respond_error,
+) -> None:
+    """Go on with what the work gives, if the client is still there. Work that has not begun when it leaves is left out.
+
+    Args:
+        exchange: what is answered.
+        work: what is waited for.
+        then: gets what it gives, and answers.
+        respond_error: answers with an error of either.
+    """
+
+    def done(work: "asyncio.Future[Made]") -> None:
+        if exchange.closed or work.cancelled():
+            return
+        try:
+            then(work.result())
+        except HalimedeError as error:
+            respond_error(exchange, error)
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            exchange.fail(error)
+
+    def leave() -> None:
+        work.cancel()
+
+    exchange.on_disconnect = leave
+    work.add_done_callback(done)
 
 
 class BackgroundAnswers:

@@ -9,9 +9,10 @@ from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentEr
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.http.answers import respond_error
+from halimede.frontends.http.answers import answer_later, respond_error
 from halimede.frontends.http.codec.generate_reply import ReplyEncoder
-from halimede.frontends.http.codec.generate_request import read_generate_request
+from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
+from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.traced import trace_if_sampled
@@ -37,6 +38,7 @@ class Generate:
         max_input_size: the largest body, and the largest input in it, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
         dialect: what is special to the front end.
+        readers: read large JSON; None to read it here.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Generate:
         max_input_size: int,
         forward_pattern: HeaderPattern | None,
         dialect: Dialect = KSERVE,
+        readers: JsonReaders | None = None,
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
@@ -53,6 +56,7 @@ class Generate:
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
         self._compression = dialect.compression
+        self._readers = readers
 
     def generate(self, exchange: Exchange, route: Route) -> None:
         """Answer with the only response, now or later.
@@ -76,7 +80,27 @@ class Generate:
         encoding = exchange.headers.get("content-encoding", "identity")
         if self._compression and encoding.lower() != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
-        read = read_generate_request(exchange.body, model.signature, self._max_input_size)
+        arguments = exchange.body, model.signature, self._max_input_size
+
+        def run(read: GenerateRequest) -> None:
+            self._run(exchange, model, kind, received, read)
+
+        if LARGE < len(exchange.body) <= self._max_input_size and self._readers is not None:
+            release = self._engine.lifecycle.hold(model.identifier)
+            reading = self._readers.read(read_generate_request, *arguments)
+            answer_later(exchange, reading, run)
+            reading.add_done_callback(lambda _: release())
+        else:
+            run(read_generate_request(*arguments))
+
+    def _run(
+        self,
+        exchange: Exchange,
+        model: ServedModel,
+        kind: "type[_OneReply] | type[_Events]",
+        received: int,
+        read: GenerateRequest,
+    ) -> None:
         parameters = read.parameters
         if self._forward_pattern is not None:
             parameters = {**parameters, **forwarded_headers(exchange.sent_headers, self._forward_pattern)}

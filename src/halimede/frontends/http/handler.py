@@ -69,9 +69,17 @@ class _Frontend:
         self._settings = settings
         self._restrictions = settings.restrictions
         self._infer = Inference(
-            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
+            engine,
+            settings.max_input_size,
+            settings.max_output_size,
+            settings.forward_pattern,
+            settings.regions,
+            dialect,
+            settings.readers,
         ).infer
-        generate = Generate(engine, settings.max_input_size, settings.forward_pattern)
+        generate = Generate(
+            engine, settings.max_input_size, settings.forward_pattern, readers=settings.readers
+        )
         self._answer_in_background = BackgroundAnswers().answer
         self._take_profile = ProfileCall(self._settings.sampler).answer
         self._calls: dict[Call, Answer] = {

@@ -9,8 +9,10 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
+from halimede.frontends.http.answers import Made, answer_in_steps, answer_later
+from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
 from halimede.frontends.http.codec.request import RequestDecoder
-from halimede.frontends.http.codec.request_plan import RequestPlan
+from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
 from halimede.frontends.http.codec.response import Encoded, encode_response
 from halimede.frontends.http.compression import (
     deflate,
@@ -35,18 +37,22 @@ class Inference:
     Args:
         engine: what runs requests.
         max_input_size: largest JSON, raw or decompressed input, in bytes.
+        max_output_size: most JSON of a response, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
         regions: clients' shared memory.
         dialect: what is special to the front end.
+        readers: read large JSON; None to read it here.
     """
 
     def __init__(
         self,
         engine: Engine,
         max_input_size: int,
+        max_output_size: int,
         forward_pattern: HeaderPattern | None,
         regions: Regions,
         dialect: Dialect = KSERVE,
+        readers: JsonReaders | None = None,
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
@@ -54,6 +60,8 @@ class Inference:
         self._inflight = engine.inflight
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
+        self._max_output_size = max_output_size
+        self._readers = readers
         self._forward_pattern = forward_pattern
         self._regions = regions
         self._dialect = dialect
@@ -75,31 +83,52 @@ class Inference:
         elif len(exchange.body) <= _INLINE_INFLATE_BYTES:
             self._run_inflated(exchange, inflate(exchange.body, self._max_input_size), model, received)
         else:
-            release = self._engine.lifecycle.hold(model.identifier)
-            inflated = _in_thread(
-                exchange,
-                self._dialect,
-                lambda body: self._run_inflated(exchange, body, model, received),
-                inflate,
-                exchange.body,
-                self._max_input_size,
+            inflated = _in_thread(inflate, exchange.body, self._max_input_size)
+            self._run_later(
+                exchange, model, inflated, lambda body: self._run_inflated(exchange, body, model, received)
             )
-            inflated.add_done_callback(lambda _: release())
 
     def _run_inflated(self, exchange: Exchange, body: bytes, model: ServedModel, received: int) -> None:
         self._run(exchange, memoryview(body), model, received)
 
-    def _run(self, exchange: Exchange, body: memoryview, model: ServedModel, received: int) -> None:
-        headers = exchange.headers
-        plan, identifier, inputs = self._decoder.decode(
-            body, self._json_length(headers), model.name, model.signature
-        )
+    def _run_later(
+        self,
+        exchange: Exchange,
+        model: ServedModel,
+        work: "asyncio.Future[Made]",
+        then: "Callable[[Made], None]",
+    ) -> None:
+        """Go on with what the work gives. The model stays loaded until then."""
+        release = self._engine.lifecycle.hold(model.identifier)
+        answer_later(exchange, work, then, self._dialect.respond_error)
+        work.add_done_callback(lambda _: release())
+
+    def _run(
+        self,
+        exchange: Exchange,
+        body: memoryview,
+        model: ServedModel,
+        received: int,
+        plan: RequestPlan | None = None,
+    ) -> None:
+        json_length = self._json_length(exchange.headers)
+        if len(body) > LARGE and plan is None and self._readers is not None:
+            text = self._decoder.large_json(body, json_length)
+            if text is not None:
+                self._run_later(
+                    exchange,
+                    model,
+                    self._readers.read(read_plan, text, self._max_input_size),
+                    lambda plan: self._run(exchange, body, model, received, plan),
+                )
+                return
+        plan, identifier, inputs = self._decoder.decode(body, json_length, model.name, model.signature, plan)
         parameters = plan.parameters
         if self._forward_pattern is not None:
             forwarded = forwarded_headers(exchange.sent_headers, self._forward_pattern)
             if forwarded:
                 parameters = {**(parameters or {}), **forwarded}
-        answer = _Answer(exchange, model, plan, identifier, self._dialect)
+        answer = _Answer(exchange, model, plan, identifier, self._dialect, self._max_output_size)
         request = InferRequest(
             model.name,
             inputs,
@@ -126,12 +155,19 @@ class Inference:
 class _Answer:
     """Where the response to one request goes."""
 
-    __slots__ = ("dialect", "exchange", "identifier", "model", "plan")
+    __slots__ = ("dialect", "exchange", "identifier", "max_output_size", "model", "plan")
 
     def __init__(
-        self, exchange: Exchange, model: ServedModel, plan: RequestPlan, identifier: str, dialect: Dialect
+        self,
+        exchange: Exchange,
+        model: ServedModel,
+        plan: RequestPlan,
+        identifier: str,
+        dialect: Dialect,
+        max_output_size: int,
     ) -> None:
         self.dialect = dialect
+        self.max_output_size = max_output_size
         self.exchange = exchange
         self.model = model
         self.plan = plan
@@ -148,13 +184,22 @@ class _Answer:
         try:
             if response is None:
                 raise InternalError(f"model '{self.model.name}' ended the request without a response")
-            encoded = encode_response(response, self.model, self.plan, self.identifier, self.dialect.label)
+            encoded = encode_response(
+                response, self.model, self.plan, self.identifier, self.dialect.label, self.max_output_size
+            )
         except HalimedeError as error:
             self.dialect.respond_error(exchange, error)
             return
         except Exception as error:  # whoever responds has other requests to answer
             exchange.fail(error)
             return
+        if isinstance(encoded, tuple):
+            self._send(encoded)
+        else:
+            answer_in_steps(exchange, encoded, self._send, self.dialect.respond_error)
+
+    def _send(self, encoded: Encoded) -> None:
+        exchange = self.exchange
         accept = exchange.headers.get("accept-encoding")
         encoding = response_encoding(accept) if accept and self.dialect.compression else ""
         if encoding:
@@ -171,32 +216,8 @@ def _respond_compressed(exchange: Exchange, dialect: Dialect, encoded: Encoded, 
     if sum(map(len, parts)) <= _INLINE_DEFLATE_BYTES:
         respond(deflate(parts, encoding))
     else:
-        _in_thread(exchange, dialect, respond, deflate, parts, encoding)
+        answer_later(exchange, _in_thread(deflate, parts, encoding), respond, dialect.respond_error)
 
 
-def _in_thread(
-    exchange: Exchange,
-    dialect: Dialect,
-    then: Callable[[bytes], None],
-    work: Callable[..., bytes],
-    *args: Any,
-) -> "asyncio.Future[bytes]":
-    """Do the work in a thread, then go on with its result on the loop, if the client is still there.
-
-    Returns:
-        the work; callbacks that are added are called when it has gone on.
-    """
-
-    def done(future: "asyncio.Future[bytes]") -> None:
-        if exchange.closed or future.cancelled():
-            return
-        try:
-            then(future.result())
-        except HalimedeError as error:
-            dialect.respond_error(exchange, error)
-        except Exception as error:  # in a callback of the loop, nobody else would answer
-            exchange.fail(error)
-
-    working = asyncio.get_running_loop().run_in_executor(None, work, *args)
-    working.add_done_callback(done)
-    return working
+def _in_thread(work: Callable[..., bytes], *args: Any) -> "asyncio.Future[bytes]":
+    return asyncio.get_running_loop().run_in_executor(None, work, *args)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from halimede.core.uploads import CodeUpload
+from halimede.frontends.http.codec.json_readers import JsonReaders
+from halimede.frontends.http.codec.response import MAX_JSON_BYTES
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
@@ -52,21 +54,25 @@ class HttpSettings:
     Attributes:
         server_id: the server's name in its metadata (`--id`).
         max_input_size: largest JSON, raw or decompressed input in bytes (`--http-max-input-size`).
+        max_output_size: most JSON of a response in bytes (`--http-max-output-size`).
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         log: the settings of the log, for `/v2/logging`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         regions: clients' shared memory.
+        readers: read large JSON.
         sampler: takes profiles; None if they are not allowed (`--profile`).
         further_paths: what `/openapi.json` says of paths that another front end answers.
     """
 
     server_id: str = "triton"
     max_input_size: int = 67_108_864
+    max_output_size: int = MAX_JSON_BYTES
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     regions: Regions = field(default_factory=Regions)
+    readers: JsonReaders = field(default_factory=JsonReaders)
     sampler: "Sampler | None" = None
     further_paths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -17,7 +17,13 @@ from halimede.frontends.grpc.infer import response_parts
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.http.answers import respond_error
 from halimede.frontends.http.codec.request_plan import RequestPlan as HttpPlan
-from halimede.frontends.http.codec.response import BINARY, Encoded, encode_response, label_binary
+from halimede.frontends.http.codec.response import (
+    BINARY,
+    Encoded,
+    encode_response,
+    encode_whole,
+    label_binary,
+)
 from halimede.frontends.http.transport.exchange import Exchange, Handler
 
 _MAX_LAYOUTS: Final = 64
@@ -128,7 +134,7 @@ class HttpForm:
         return known
 
     def _encoded(self, identifier: bytes, response: InferResponse) -> Encoded:
-        return encode_response(response, self._model, self.plan, identifier.decode())
+        return encode_whole(encode_response(response, self._model, self.plan, identifier.decode()))
 
     def respond(self, exchange: Exchange, identifier: bytes, response: InferResponse) -> None:
         """Answer with whatever it is."""

@@ -58,7 +58,13 @@ def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAn
     dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
     if settings.inference_type is InferenceType.INFER:
         infer = Inference(
-            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
+            engine,
+            settings.max_input_size,
+            settings.max_output_size,
+            settings.forward_pattern,
+            settings.regions,
+            dialect,
+            settings.readers,
         ).infer
         texts = TextCalls(engine, settings, background, respond_error)
 
@@ -67,7 +73,7 @@ def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAn
                 infer(exchange, name, -1)
 
         return serve
-    generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect)
+    generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect, settings.readers)
     if settings.inference_type is InferenceType.GENERATE:
         return lambda exchange, name: generate.generate(exchange, Route(Call.GENERATE, name))
     return lambda exchange, name: generate.generate_stream(exchange, Route(Call.GENERATE_STREAM, name))

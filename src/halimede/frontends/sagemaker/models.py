@@ -54,7 +54,13 @@ class Models:
         self._background = background
         dialect = Dialect(json_length, label, compression=False, respond_error=self._respond_invoke_error)
         self._infer = Inference(
-            engine, settings.max_input_size, settings.forward_pattern, settings.regions, dialect
+            engine,
+            settings.max_input_size,
+            settings.max_output_size,
+            settings.forward_pattern,
+            settings.regions,
+            dialect,
+            settings.readers,
         ).infer
         self._texts = TextCalls(engine, settings, background, self._respond_invoke_error)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from halimede.frontends.http.codec.json_readers import JsonReaders
+from halimede.frontends.http.codec.response import MAX_JSON_BYTES
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
 
@@ -61,9 +63,11 @@ class SagemakerSettings:
         inference_type: what ``/invocations`` does.
         ping_mode: what ``/ping`` tells.
         max_input_size: largest JSON or raw input in bytes (`--http-max-input-size`).
+        max_output_size: most JSON of a response in bytes (`--http-max-output-size`).
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         regions: clients' shared memory.
+        readers: read large JSON.
         text_format: how texts are told.
     """
 
@@ -71,7 +75,9 @@ class SagemakerSettings:
     inference_type: InferenceType = InferenceType.INFER
     ping_mode: PingMode = PingMode.READY
     max_input_size: int = 67_108_864
+    max_output_size: int = MAX_JSON_BYTES
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
     regions: Regions = field(default_factory=Regions)
+    readers: JsonReaders = field(default_factory=JsonReaders)
     text_format: TextFormat = field(default_factory=TextFormat)

@@ -10,7 +10,7 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan
-from halimede.frontends.http.codec.response import Encoded, encode_response
+from halimede.frontends.http.codec.response import Encoded, encode_response, encode_whole
 from halimede.frontends.shared_memory.requests import PlacedTensor
 
 
@@ -47,7 +47,7 @@ def encode(
 ) -> tuple[Any, bytes, Encoded]:
     """The JSON, the bytes after it, and all of it."""
     response = InferResponse(outputs, parameters)
-    encoded = encode_response(response, model or FakeModel(), wanted, identifier)  # type: ignore[arg-type]  # a fake
+    encoded = encode_whole(encode_response(response, model or FakeModel(), wanted, identifier))  # type: ignore[arg-type]  # a fake
     head, *rest = encoded[0]
     return orjson.loads(head), b"".join(rest), encoded
 
@@ -113,10 +113,40 @@ def test_tensors_of_one_name_all_come() -> None:
     response = RepeatingResponse([("A", first), ("B", out([3.0])), ("A", second)])
     for wanted in (plan(default_binary=True), plan(A=OutputPlan(binary=True), B=OutputPlan(binary=True))):
         for _ in range(2):  # the second time, the plan knows what the last response looked like
-            encoded = encode_response(response, FakeModel(), wanted, "")  # type: ignore[arg-type]
+            encoded = encode_whole(encode_response(response, FakeModel(), wanted, ""))  # type: ignore[arg-type]
             document = orjson.loads(encoded[0][0])
             assert [output["name"] for output in document["outputs"]] == ["A", "B", "A"]
             assert b"".join(encoded[0][1:]) == np.array([1, 3, 2], "<f4").tobytes()
+
+
+def test_large_json_is_made_in_steps_and_says_where_the_bytes_begin() -> None:
+    many = np.arange(40_000, dtype=np.float32)
+    outputs = {
+        "A": out([1.0]),
+        "B": Tensor.from_array(FP32, many),
+        "C": out([2.0]),
+        "D": Tensor.from_array(FP32, many),
+    }
+    binary = plan(A=OutputPlan(False), B=OutputPlan(False), C=OutputPlan(True), D=OutputPlan(False))
+    steps = encode_response(InferResponse(outputs, {"p": 1}), FakeModel(), binary, 'a"b')  # type: ignore[arg-type]
+    assert not isinstance(steps, tuple)
+    for _ in range(6):
+        next(steps)
+    parts, content_type, headers = encode_whole(steps)
+    body = b"".join(parts)
+    length = int(dict(headers)["Inference-Header-Content-Length"])
+    document = orjson.loads(body[:length])
+    assert [each.pop("data", None) for each in document["outputs"]] == [
+        [1.0],
+        many.tolist(),
+        None,
+        many.tolist(),
+    ]
+    assert document.pop("outputs")[2] == {
+        "name": "C", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4},
+    }  # fmt: skip
+    assert document == {"id": 'a"b', "model_name": "m", "model_version": "3", "parameters": {"p": 1}}
+    assert (content_type, body[length:]) == ("application/octet-stream", np.float32(2).tobytes())
 
 
 def test_strings_come_with_their_lengths() -> None:

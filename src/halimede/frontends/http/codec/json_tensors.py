@@ -226,11 +226,15 @@ def _texts(name: str, tensor: Tensor) -> Any:
     try:
         return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     except UnicodeDecodeError:
-        msg = (
-            f"output '{name}' has a string that is not UTF-8, which JSON cannot carry. "
-            f"Please use the binary data format for output '{name}'"
-        )
-        raise InvalidArgumentError(msg) from None
+        raise not_text(name) from None
+
+
+def not_text(name: str) -> InvalidArgumentError:
+    """The error of an output with a string that JSON cannot carry."""
+    return InvalidArgumentError(
+        f"output '{name}' has a string that is not UTF-8, which JSON cannot carry. "
+        f"Please use the binary data format for output '{name}'"
+    )
 
 
 def _check_size(name: str, size: int, max_bytes: int) -> None:

@@ -8,6 +8,7 @@ from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
+from halimede.frontends.http.codec.json_readers import LARGE
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
 from halimede.frontends.http.memo import Memo
 
@@ -39,8 +40,27 @@ class RequestDecoder:
         self._raw_plan = RequestPlan()
         self._raw_plan.unlisted = OutputPlan(binary=True)
 
+    def large_json(self, body: memoryview, header_length: str | None) -> memoryview | None:
+        """The JSON of a body if it should be read elsewhere, by `read_plan`; `decode` then takes what that gives.
+
+        Raises:
+            HalimedeError: as of `decode`.
+        """
+        if header_length == "0":
+            return None
+        length = len(body) if header_length is None else _json_length(header_length, len(body))
+        if length <= LARGE:
+            return None
+        self._check_size("Request JSON", length)
+        return body[:length]
+
     def decode(
-        self, body: memoryview, header_length: str | None, model: str, signature: Signature
+        self,
+        body: memoryview,
+        header_length: str | None,
+        model: str,
+        signature: Signature,
+        plan: RequestPlan | None = None,
     ) -> Decoded:
         """What a body holds: JSON alone, JSON followed by bytes, or bytes alone.
 
@@ -50,6 +70,7 @@ class RequestDecoder:
                 there is nothing else.
             model: the model's name, for error texts.
             signature: of the model.
+            plan: what its JSON says, if that was read already.
 
         Raises:
             HalimedeError: it is not what the protocol describes.
@@ -62,7 +83,9 @@ class RequestDecoder:
         else:
             length = _json_length(header_length, available)
         identifier = ""
-        if length <= self._memo_bytes:
+        if plan is not None:
+            pass
+        elif length <= self._memo_bytes:
             plan, identifier = self._memoized_plan(bytes(body[:length]))
         else:
             self._check_size("Request JSON", length)

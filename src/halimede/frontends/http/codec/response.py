@@ -1,6 +1,6 @@
 """An inference response to the parts of its body; outputs as bytes are views of the model's arrays."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -9,6 +9,7 @@ from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.classification import classify
+from halimede.frontends.http.codec.json_pieces import is_large, json_pieces
 from halimede.frontends.http.codec.json_tensors import json_from_tensor
 from halimede.frontends.http.codec.request_plan import RequestPlan
 from halimede.frontends.http.codec.response_layout import BinaryOutput, Headers, Layout
@@ -19,6 +20,12 @@ LENGTH_HEADER: Final = "Inference-Header-Content-Length"
 
 Encoded = tuple[list[Buffer], str, Headers]
 """The parts of a body, its media type, and the headers that it needs."""
+
+Steps = Generator[None, None, Encoded]
+"""What makes such parts in steps of about a millisecond."""
+
+MAX_JSON_BYTES: Final = 268_435_456
+"""What the JSON of a response may have, unless `--http-max-output-size` says otherwise."""
 
 Label = Callable[[int], tuple[str, Headers]]
 """The media type, and the headers, of a body that begins with so many bytes of JSON."""
@@ -35,8 +42,9 @@ def encode_response(
     plan: RequestPlan,
     identifier: str,
     label: Label = label_binary,
-) -> Encoded:
-    """The body of a response without error.
+    max_json: int = MAX_JSON_BYTES,
+) -> Encoded | Steps:
+    """The body of a response without error; with JSON that is large, what makes it in steps.
 
     Args:
         response: what the model gave.
@@ -44,9 +52,10 @@ def encode_response(
         plan: how the client wants the outputs.
         identifier: the request's, "" for none.
         label: how a body with binary outputs is labelled; for one plan always the same.
+        max_json: bytes that the elements of its JSON outputs may have together.
 
     Raises:
-        InvalidArgumentError: an output cannot be had in the form that the client wants.
+        InvalidArgumentError: an output cannot be had in the form that the client wants. Steps raise it, too.
     """
     plain = not (identifier or response.parameters or response.repeated)
     if plain and plan.layout is not None:
@@ -56,6 +65,7 @@ def encode_response(
     parts: list[Buffer] = [b""]
     outputs: list[BinaryOutput | dict[str, Any]] = []
     known: list[BinaryOutput] = []  # outputs whose elements are not in the JSON
+    large: dict[int, tuple[str, Tensor]] = {}  # those whose elements take long, by their number
     plans, unlisted = plan.output_plans, plan.unlisted
     for name, output in response.tensors():
         wanted = plans.get(name) if plans else unlisted
@@ -74,8 +84,16 @@ def encode_response(
         elif wanted.placed:
             outputs.append({"name": name, "datatype": tensor.datatype.name, "shape": tensor.shape})
             known.append((name, tensor.datatype.name, tensor.shape, 0))
+        elif is_large(tensor):
+            large[len(outputs)] = name, tensor
+            outputs.append({"name": name, "datatype": tensor.datatype.name, "shape": tensor.shape})
         else:
             outputs.append(_json_output(name, tensor))
+    if large:
+        document = _document(model.name, model.version, outputs, response.parameters)
+        if identifier:
+            document = {"id": identifier, **document}
+        return _steps(document, large, parts[1:], label, max_json)
     members = _members(model.name, model.version, outputs, response.parameters)
     head = b'{"id":%b,%b' % (orjson.dumps(identifier), members) if identifier else b"{" + members
     parts[0] = head
@@ -92,13 +110,63 @@ def _members(
     parameters: Mapping[str, ParameterValue] | None = None,
 ) -> bytes:
     """The JSON of a response without its identifier, which is first, and without the brace before it."""
+    document = _document(name, version, outputs, parameters)
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
+
+
+def _document(
+    name: str,
+    version: int,
+    outputs: Iterable[BinaryOutput | dict[str, Any]],
+    parameters: Mapping[str, ParameterValue] | None,
+) -> dict[str, Any]:
+    """What a response says, without its identifier; the outputs are last."""
     document: dict[str, Any] = {"model_name": name, "model_version": str(version)}
     if parameters:
         document["parameters"] = parameters
     document["outputs"] = [
         output if isinstance(output, dict) else _binary_output(*output) for output in outputs
     ]
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
+    return document
+
+
+def _steps(
+    document: dict[str, Any],
+    large: Mapping[int, tuple[str, Tensor]],
+    binary: list[Buffer],
+    label: Label,
+    max_json: int,
+) -> Steps:
+    """Make a body whose outputs of these numbers lack their elements in the document."""
+    outputs = document.pop("outputs")
+    parts: list[Buffer] = [orjson.dumps(document)[:-1], b',"outputs":[']
+    left = max_json
+    for number, output in enumerate(outputs):
+        if number:
+            parts.append(b",")
+        text = orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
+        if number not in large:
+            parts.append(text)
+            continue
+        parts += text[:-1], b',"data":'
+        for piece in json_pieces(*large[number], left):
+            parts.append(piece)
+            left -= len(piece)
+            yield
+        parts.append(b"}")
+    parts.append(b"]}")
+    content_type, headers = label(sum(map(len, parts))) if binary else (JSON, ())
+    return parts + binary, content_type, headers
+
+
+def encode_whole(encoded: Encoded | Steps) -> Encoded:
+    """Make all steps at once."""
+    while not isinstance(encoded, tuple):
+        try:
+            next(encoded)
+        except StopIteration as end:
+            encoded = end.value
+    return encoded
 
 
 def _binary_output(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Messages between the server and a process that reads JSON: how many parts there are, the size of each, the parts."""
+
+import pickle
+import struct
+from collections.abc import Sequence
+from io import BytesIO
+from typing import IO, Any
+
+from halimede.core.tensors import Buffer, Tensor
+
+
+def send(pipe: IO[bytes], parts: Sequence[Buffer]) -> None:
+    """Write a message."""
+    pipe.write(struct.pack(f"<{1 + len(parts)}Q", len(parts), *map(len, parts)))
+    for part in parts:
+        pipe.write(part)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> list[bytes]:
+    """The parts of a message.
+
+    Raises:
+        EOFError: the other process has ended.
+    """
+    (count,) = struct.unpack("<Q", _exactly(pipe, 8))
+    sizes = struct.unpack(f"<{count}Q", _exactly(pipe, 8 * count))
+    return [_exactly(pipe, size) for size in sizes]
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves the elements of tensors out."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, Tensor):
+            return Tensor, (value.datatype, value.shape, pickle.PickleBuffer(value.data))
+        return NotImplemented
+
+
+def pickled(value: object) -> list[Buffer]:
+    """A value as parts of a message, of which all but the first are elements of tensors."""
+    buffers: list[pickle.PickleBuffer] = []
+    written = BytesIO()
+    _Pickler(written, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(value)
+    return [written.getvalue(), *(each.raw() for each in buffers)]

@@ -1,0 +1,109 @@
+"""Large JSON is read by processes of its own, as whoever reads it holds Python's lock: 4 ms a megabyte."""
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from halimede.core import errors
+from halimede.core.errors import InternalError
+from halimede.core.tensors import Buffer
+from halimede.frontends.http.codec.json_messages import receive, send
+from halimede.workers.exit_reason import ExitReason
+
+LARGE: Final = 262_144
+"""Bytes of JSON that take about a millisecond; more of them are read elsewhere."""
+
+_MOST: Final = min(4, os.cpu_count() or 1)
+"""Processes; further requests wait."""
+
+_PROCESS: Final = "halimede.frontends.http.codec.json_reading"
+_PIPE_BYTES: Final = 1 << 20
+
+Read = TypeVar("Read")
+
+
+class JsonReaders:
+    """Processes that are started when they are needed, and end with this object.
+
+    A process that ends while it reads fails that request only.
+    """
+
+    def __init__(self) -> None:
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="json")
+        weakref.finalize(self, _end, self._idle)
+
+    def read(self, function: "Callable[..., Read]", text: Buffer, *arguments: Any) -> "asyncio.Future[Read]":
+        """Have `function(text, *arguments)` called. Of what it gives, tensors are not copied.
+
+        Args:
+            function: of a module of its own, as are the classes of all that it takes and gives.
+            text: large JSON.
+            arguments: what else it takes.
+
+        Raises:
+            HalimedeError: (the future) what the function raised, or the process ended.
+        """
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads, self._read, function, text, arguments)
+
+    def _read(self, function: "Callable[..., Read]", text: Buffer, arguments: tuple[Any, ...]) -> Read:
+        try:
+            process = self._idle.get_nowait()
+        except Empty:
+            process = _start()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            send(process.stdin, [pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL), text])
+            answer = receive(process.stdout)
+        except (EOFError, OSError):
+            raise InternalError(_ended(process)) from None
+        except BaseException:
+            process.kill()
+            _ended(process)
+            raise
+        self._idle.put(process)
+        error, result = pickle.loads(answer[0], buffers=answer[1:])  # noqa: S301 - of our own process
+        if error:
+            raise getattr(errors, error)(result)
+        read: Read = result
+        return read
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", _PROCESS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pipesize=_PIPE_BYTES,
+            start_new_session=True,  # an interrupt at the terminal is for the server
+        )
+    except OSError as error:
+        raise InternalError(f"cannot start the process that reads large JSON: {error.strerror}") from None
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> str:
+    """Wait for a process that ends: what there is to say."""
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):  # of what is still to be written
+            pipe.close()
+    status = process.wait()
+    reason = ExitReason(-status if status < 0 else status << 8)
+    return f"the process that read the JSON of the request {reason.words}"
+
+
+def _end(idle: "SimpleQueue[subprocess.Popen[bytes]]") -> None:
+    with suppress(Empty):
+        while True:
+            _ended(idle.get_nowait())

@@ -1,0 +1,133 @@
+"""Large JSON that is read by another process."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from halimede.core.datatypes import BYTES, FP32
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.frontends.http.codec.json_readers import JsonReaders
+from halimede.frontends.http.codec.json_text import NestingError
+from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
+from tests.support.loops import LoopThread
+
+MAX = 1 << 26
+
+
+def end(text: bytes, how: int) -> None:
+    """End the process that reads."""
+    os.kill(os.getpid(), how)
+
+
+def fail(text: bytes) -> None:
+    raise ZeroDivisionError(text.decode())
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[LoopThread]:
+    with LoopThread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def readers() -> JsonReaders:
+    return JsonReaders()
+
+
+def read(loop: LoopThread, readers: JsonReaders, function: Any, text: bytes, *arguments: Any) -> Any:
+    async def wait() -> Any:
+        return await readers.read(function, memoryview(text), *arguments)
+
+    return loop.run(wait())
+
+
+def document(**more: Any) -> bytes:
+    numbers = [[1, 2.5], [-3, 4]]
+    inputs = [
+        {"name": "x", "datatype": "FP32", "shape": [2, 2], "data": numbers},
+        {"name": "t", "datatype": "BYTES", "shape": [2], "data": ["a", "ö"]},
+        {"name": "b", "datatype": "INT8", "shape": [3], "parameters": {"binary_data_size": 3}},
+        {"name": "s", "datatype": "INT8", "shape": [3], "parameters": {"shared_memory_region": "r"}},
+    ]
+    outputs = [{"name": "y", "parameters": {"binary_data": True}}]
+    return orjson.dumps(
+        {"id": "1", "inputs": inputs, "outputs": outputs, "parameters": {"priority": 2}, **more}
+    )
+
+
+def described(plan: RequestPlan) -> list[Any]:
+    inputs = [
+        (*entry[:5], None if entry[5] is None else (entry[5].shape, bytes(entry[5].data)))
+        for entry in plan.inputs
+    ]
+    rest = (
+        plan.id,
+        plan.binary_bytes,
+        plan.outputs,
+        plan.output_plans,
+        plan.unlisted,
+        plan.parameters,
+        plan.scheduling,
+    )
+    return [*inputs, *rest, plan.places]
+
+
+def test_a_plan_is_the_same_as_read_here(loop: LoopThread, readers: JsonReaders) -> None:
+    plan = read(loop, readers, read_plan, document(), MAX)
+    here = read_plan(document(), MAX)
+    assert str(described(plan)) == str(described(here))
+    datatypes = [entry[1] for entry in plan.inputs]
+    assert datatypes[0] is FP32
+    assert datatypes[1] is BYTES
+    assert not plan.inputs[0][5].array.flags.writeable
+
+
+def test_elements_of_many_numbers_arrive(loop: LoopThread, readers: JsonReaders) -> None:
+    values = np.random.default_rng(0).random(300_000, np.float32)
+    entry = {"name": "x", "datatype": "FP32", "shape": [300_000], "data": values.astype(float)}
+    text = orjson.dumps({"inputs": [entry]}, option=orjson.OPT_SERIALIZE_NUMPY)
+    plan = read(loop, readers, read_plan, text, MAX)
+    np.testing.assert_array_equal(plan.inputs[0][5].array, values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"{", b'{"inputs": 5}', document(parameters=7), b'{"inputs": ' + b"[" * 200 + b"]" * 200 + b"}"],
+)
+def test_an_error_is_the_same_as_read_here(loop: LoopThread, readers: JsonReaders, text: bytes) -> None:
+    with pytest.raises(HalimedeError) as here:
+        read_plan(text, MAX)
+    with pytest.raises(HalimedeError) as there:
+        read(loop, readers, read_plan, text, MAX)
+    assert there.value.message == here.value.message
+    assert there.value.code is here.value.code
+    assert issubclass(NestingError, InvalidArgumentError)
+
+
+def test_any_other_exception_is_told(loop: LoopThread, readers: JsonReaders) -> None:
+    with pytest.raises(InternalError, match="ZeroDivisionError: here"):
+        read(loop, readers, fail, b"here")
+
+
+def test_a_process_that_ends_fails_its_request_only(loop: LoopThread, readers: JsonReaders) -> None:
+    async def together() -> list[Any]:
+        calls: list[asyncio.Future[Any]] = [
+            readers.read(read_plan, document(), MAX),
+            readers.read(end, b"", signal.SIGSEGV),
+            readers.read(read_plan, document(), MAX),
+        ]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, crashed, last = loop.run(together())
+    assert isinstance(crashed, InternalError)
+    assert crashed.message == (
+        "the process that read the JSON of the request crashed with SIGSEGV, a fault in native code"
+    )
+    assert described(first) == described(last)
+    assert read(loop, readers, read_plan, document(), MAX).id == "1"
