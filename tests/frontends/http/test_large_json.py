@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 import pytest
 
-from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
+from halimede.frontends.http.codec import json_readers
+from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders, is_large
 from halimede.frontends.http.settings import HttpSettings
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, post
@@ -28,11 +29,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _numbers_are_soon_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_readers, "LARGE_NUMBERS", LARGE)
+
+
 def infer(values: Any, *headers: str, outputs: str = "", path: str = "echo/infer") -> bytes:
     data = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     entry = f'{{"name":"INPUT0","datatype":"FP32","shape":[1,{len(values)}],"data":{data}}}'
     body = f'{{"id":"7","inputs":[{entry}]{outputs}}}'.encode()
-    assert len(body) > LARGE
+    assert is_large(memoryview(body))
     return post(body, f"/v2/models/{path}", *headers)
 
 

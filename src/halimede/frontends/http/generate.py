@@ -12,7 +12,7 @@ from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import answer_later, respond_error
 from halimede.frontends.http.codec.generate_reply import ReplyEncoder
 from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
-from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
+from halimede.frontends.http.codec.json_readers import JsonReaders, is_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.traced import trace_if_sampled
@@ -85,7 +85,8 @@ class Generate:
         def run(read: GenerateRequest) -> None:
             self._run(exchange, model, kind, received, read)
 
-        if LARGE < len(exchange.body) <= self._max_input_size and self._readers is not None:
+        fits = len(exchange.body) <= self._max_input_size
+        if fits and self._readers is not None and is_large(exchange.body):
             release = self._engine.lifecycle.hold(model.identifier)
             reading = self._readers.read(read_generate_request, *arguments)
             answer_later(exchange, reading, run)

@@ -126,6 +126,11 @@ def _parse(text: Buffer) -> "simdjson.Object | None":
     return root if isinstance(root, simdjson.Object) else None
 
 
+def are_numbers(part: Buffer) -> bool:
+    """Whether simdjson would read a text of which this is a part, judging by its quotes."""
+    return simdjson is not None and bytes(part).count(b'"') * _BYTES_A_QUOTE <= len(part)
+
+
 def _is_mostly_numbers(text: Array) -> bool:
     """Whether there are few strings, and so few brackets in each other that none can be too deep."""
     is_quote = text == ord('"')

@@ -8,7 +8,7 @@ from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.codec.json_readers import LARGE
+from halimede.frontends.http.codec.json_readers import is_large
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
 from halimede.frontends.http.memo import Memo
 
@@ -49,7 +49,7 @@ class RequestDecoder:
         if header_length == "0":
             return None
         length = len(body) if header_length is None else _json_length(header_length, len(body))
-        if length <= LARGE:
+        if not is_large(body[:length]):
             return None
         self._check_size("Request JSON", length)
         return body[:length]
