@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from benchmarks.errors import BenchmarkError
 from benchmarks.processes import Server
 from benchmarks.workload import Sample
@@ -46,6 +48,18 @@ class Call:
 
 def median_time(server: Server, call: Call, seconds: float) -> Sample:
     """The median over requests that follow each other for so long, in µs; the first tenth does not count."""
+    times, cpu = _times(server, call, seconds)
+    return Sample(statistics.median(times) * 1e6, cpu * 1e6)
+
+
+def percentile(server: Server, call: Call, percent: int, seconds: float) -> Sample:
+    """So many of a hundred requests that follow each other take no longer, in ms; the first tenth does not count."""
+    times, _ = _times(server, call, seconds)
+    return Sample(float(np.percentile(times, percent)) * 1e3)
+
+
+def _times(server: Server, call: Call, seconds: float) -> tuple[list[float], float]:
+    """What each request took but for the first tenth, and the server's CPU time for one, in seconds."""
     times: list[float] = []
     message = call.message
     with connected(call) as connection:
@@ -56,8 +70,7 @@ def median_time(server: Server, call: Call, seconds: float) -> Sample:
             exchange(connection, message, size)
             times.append(time.perf_counter() - started)
         cpu = server.cpu_seconds() - cpu
-    kept = times[len(times) // 10 :]
-    return Sample(statistics.median(kept) * 1e6, cpu / len(times) * 1e6)
+    return times[len(times) // 10 :], cpu / len(times)
 
 
 def rate(server: Server, call: Call, concurrency: int, seconds: float) -> Sample:
