@@ -131,3 +131,23 @@ def test_a_process_that_ends_fails_its_request_only(loop: LoopThread, readers: J
     )
     assert described(first) == described(last)
     assert read(loop, readers, read_plan, document(), MAX).id == "1"
+
+
+COUNT = 25_000_000
+"""More elements of an array than simdjson counts."""
+
+ARRAYS = {
+    "data": b'{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%b1]}]}',
+    "data with another inside": b'{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%b[1]]}]}',
+    "a member that nobody reads": b'{"inputs":[],"shape":[%d],"x":[%b1]}',
+    "an array inside": b'{"inputs":[],"shape":[%d],"x":[[%b1]]}',
+}
+
+
+@pytest.mark.parametrize("where", ARRAYS)
+@pytest.mark.parametrize("count", [COUNTED - 1, 25_000_000])
+def test_arrays_of_any_length_are_read(
+    loop: LoopThread, readers: JsonReaders, count: int, where: str
+) -> None:
+    plan = read(loop, readers, read_plan, ARRAYS[where] % (count, b"1," * (count - 1)), 1 << 28)
+    assert [len(entry[5].data) for entry in plan.inputs] == ([count] if where.startswith("data") else [])

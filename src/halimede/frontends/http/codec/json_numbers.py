@@ -28,7 +28,7 @@ _MAX_MEMBERS: Final = 64
 """Each is looked up among all others."""
 
 _MAX_LENGTH: Final = 0xFFFFFF
-"""Where simdjson stops to count elements."""
+"""Where simdjson stops to count elements. Of a longer array it writes more than it has made room for."""
 
 _TYPES: Final = {"f": ("d", np.float64), "i": ("i", np.int64), "u": ("u", np.uint64)}
 """Kind of a numpy type → what simdjson calls the widest of the kind, and numpy."""
@@ -108,7 +108,7 @@ def read_members(text: Buffer) -> Members | None:
     """
     root = _parse(text)
     try:
-        members = {} if root is None else _members(root, _counted)
+        members = {} if root is None else _members(root, _array)
     except _UnsuitableError:
         return None
     if any(isinstance(value, dict) for value in members.values()):
@@ -117,7 +117,10 @@ def read_members(text: Buffer) -> Members | None:
 
 
 def _parse(text: Buffer) -> "simdjson.Object | None":
-    if simdjson is None or not _is_mostly_numbers(np.frombuffer(text, np.uint8)):
+    if simdjson is None:
+        return None
+    characters = np.frombuffer(text, np.uint8)
+    if _may_be_too_long(characters) or not _is_mostly_numbers(characters):
         return None
     try:
         root = simdjson.Parser().parse(text)
@@ -129,6 +132,13 @@ def _parse(text: Buffer) -> "simdjson.Object | None":
 def are_numbers(part: Buffer) -> bool:
     """Whether simdjson would read a text of which this is a part, judging by its quotes."""
     return simdjson is not None and bytes(part).count(b'"') * _BYTES_A_QUOTE <= len(part)
+
+
+def _may_be_too_long(text: Array) -> bool:
+    """Whether an array may have so many elements, nested ones among them, that simdjson loses count."""
+    if len(text) < 2 * _MAX_LENGTH - 1:  # so many digits, and commas between them
+        return False
+    return bool(np.count_nonzero(text == ord(",")) >= _MAX_LENGTH - 1)
 
 
 def _is_mostly_numbers(text: Array) -> bool:
@@ -184,7 +194,5 @@ def _data(name: str, array: "simdjson.Array") -> JsonArray | list[Any]:
     return JsonArray(array) if name == "data" else array.as_list()
 
 
-def _counted(_name: str, array: "simdjson.Array") -> JsonArray:
-    if len(array) >= _MAX_LENGTH:
-        raise _UnsuitableError
+def _array(_name: str, array: "simdjson.Array") -> JsonArray:
     return JsonArray(array)
