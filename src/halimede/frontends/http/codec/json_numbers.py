@@ -24,6 +24,11 @@ MIN_BYTES: Final = 8192
 _BYTES_A_QUOTE: Final = 64
 """Texts with more quotes are mostly strings, which simdjson does not make faster."""
 
+_BYTES_A_BRACKET: Final = 8
+"""Texts with more brackets are mostly arrays, which become lists."""
+
+_SAMPLE: Final = 8192
+
 _MAX_MEMBERS: Final = 64
 """Each is looked up among all others."""
 
@@ -129,9 +134,13 @@ def _parse(text: Buffer) -> "simdjson.Object | None":
     return root if isinstance(root, simdjson.Object) else None
 
 
-def are_numbers(part: Buffer) -> bool:
-    """Whether simdjson would read a text of which this is a part, judging by its quotes."""
-    return simdjson is not None and bytes(part).count(b'"') * _BYTES_A_QUOTE <= len(part)
+def are_numbers(text: Buffer) -> bool:
+    """Whether simdjson would read a large text, and soon, judging by quotes and brackets among some of its bytes."""
+    if simdjson is None:
+        return False
+    some = np.frombuffer(text, np.uint8)[:: len(text) // _SAMPLE | 1]
+    quotes, brackets = (np.count_nonzero(some == ord(each)) for each in '"[')
+    return bool(quotes * _BYTES_A_QUOTE <= len(some) and brackets * _BYTES_A_BRACKET <= len(some))
 
 
 def _may_be_too_long(text: Array) -> bool:

@@ -26,7 +26,6 @@ LARGE: Final = 262_144
 LARGE_NUMBERS: Final = 4_194_304
 """Bytes of JSON, and of JSON that is mostly numbers, that take about 4 ms; more of them are read elsewhere."""
 
-_SAMPLE_BYTES: Final = 4096
 
 _MOST: Final = min(4, os.cpu_count() or 1)
 """Processes; further requests wait."""
@@ -41,8 +40,7 @@ def is_large(text: memoryview) -> bool:
     """Whether JSON should be read elsewhere."""
     if not LARGE < len(text) <= LARGE_NUMBERS:
         return len(text) > LARGE
-    middle = len(text) // 2
-    return not are_numbers(text[middle : middle + _SAMPLE_BYTES])
+    return not are_numbers(text)
 
 
 class JsonReaders:
