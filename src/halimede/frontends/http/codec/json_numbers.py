@@ -122,10 +122,8 @@ def read_members(text: Buffer) -> Members | None:
 
 
 def _parse(text: Buffer) -> "simdjson.Object | None":
-    if simdjson is None:
-        return None
     characters = np.frombuffer(text, np.uint8)
-    if _may_be_too_long(characters) or not _is_mostly_numbers(characters):
+    if simdjson is None or _may_be_too_long(characters) or not _is_mostly_numbers(characters):
         return None
     try:
         root = simdjson.Parser().parse(text)
@@ -136,11 +134,10 @@ def _parse(text: Buffer) -> "simdjson.Object | None":
 
 def are_numbers(text: Buffer) -> bool:
     """Whether simdjson would read a large text, and soon, judging by quotes and brackets among some of its bytes."""
-    if simdjson is None:
-        return False
     some = np.frombuffer(text, np.uint8)[:: len(text) // _SAMPLE | 1]
     quotes, brackets = (np.count_nonzero(some == ord(each)) for each in '"[')
-    return bool(quotes * _BYTES_A_QUOTE <= len(some) and brackets * _BYTES_A_BRACKET <= len(some))
+    few = quotes * _BYTES_A_QUOTE <= len(some) and brackets * _BYTES_A_BRACKET <= len(some)
+    return simdjson is not None and bool(few)
 
 
 def _may_be_too_long(text: Array) -> bool:
