@@ -1,4 +1,4 @@
-"""Who may send code that is then run: files of a model that come with a request to load it."""
+"""Who may send code that is then run, or say which: with a request to load a model."""
 
 from enum import Enum
 
@@ -6,6 +6,7 @@ from halimede.core.errors import PermissionDeniedError
 from halimede.core.origins import is_loopback
 
 UPLOAD_FLAG = "--allow-model-code-upload"
+FILES = "files of models"
 
 
 class CodeUpload(Enum):
@@ -15,11 +16,12 @@ class CodeUpload(Enum):
     ALL = "all"
     NONE = "none"
 
-    def check(self, peer: str) -> None:
-        """Nothing, if a client at this address may send files.
+    def check(self, peer: str, what: str = FILES) -> None:
+        """Nothing, if a client at this address may send code.
 
         Args:
             peer: its address; "" for one at a Unix socket.
+            what: what it has sent.
 
         Raises:
             PermissionDeniedError: it may not; the text says what the flag would have to be.
@@ -28,12 +30,12 @@ class CodeUpload(Enum):
             return
         if self is CodeUpload.NONE:
             msg = (
-                "files of models are not taken from requests, since they may be code; "
+                f"{what} are not taken from requests, since they may be code; "
                 f"{UPLOAD_FLAG}=loopback takes them from clients on the server's machine, {UPLOAD_FLAG}=all from any"
             )
         else:
             msg = (
-                "files of models are taken only from clients on the server's machine, since they may be code; "
+                f"{what} are taken only from clients on the server's machine, since they may be code; "
                 f"{UPLOAD_FLAG}=all takes them from any client"
             )
         raise PermissionDeniedError(msg)

@@ -9,11 +9,18 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.parse import parse_json
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.uploads import FILES
 from halimede.repository.layout import inside
 
 FILE_PREFIX = "file:"
+
+_RUN_PARAMETERS: Final = ("EXECUTION_ENV_PATH", "CPU_EXTENSION_PATH")
+_PATHS: Final = ("_path", "_paths")
 
 
 class OverrideFilesError(InvalidArgumentError):
@@ -71,6 +78,31 @@ def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
     if files and config is None:
         raise OverrideFilesError("Load parameter 'config' must be specified for model file override")
     return Override(config, files)
+
+
+def code_in(parameters: Mapping[str, str | bytes]) -> str:
+    """What the parameters of a load request bring that may be code, or name code to run; "" for nothing.
+
+    A file name of a configuration that stays inside the model's directory names what its owner has put there.
+    """
+    if any(key.startswith(FILE_PREFIX) for key in parameters):
+        return FILES
+    text = parameters.get("config")
+    try:
+        config = parse_json(text) if isinstance(text, str) else ModelConfig()
+    except InvalidArgumentError:
+        return ""  # which the load tells
+    if config.model_operations.op_library_filename:
+        return "configurations with op_library_filename"
+    for name in _RUN_PARAMETERS:
+        if name in config.parameters:
+            return f"configurations with {name}"
+    accelerators = config.optimization.execution_accelerators
+    for accelerator in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
+        for name in accelerator.parameters:
+            if name.endswith(_PATHS):
+                return f"configurations with {name}"
+    return ""
 
 
 def write_files(files: Mapping[str, bytes]) -> Path:

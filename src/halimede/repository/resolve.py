@@ -8,7 +8,7 @@ from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_json, read_config
-from halimede.config.validate import validate_settings
+from halimede.config.validate import check_file_names, validate_settings
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.namespace import Namespace
 from halimede.repository.versions import find_versions, select_versions
@@ -68,6 +68,7 @@ def resolve(
             f"unexpected directory name '{own_name}' for model '{config.name}', "
             "directory name must equal model name"
         )
+    check_file_names(config)
     autofill(config, own_name, directory)
     if namespace is not None:
         namespace.rename(config, name)

@@ -32,6 +32,8 @@ GPU_9 = (
 METRIC = 'metric_identifier { family: "nv_inference_first_response_histogram_ms" }'
 BUCKETS = "histogram_options { buckets: [ 1 ] }"
 
+OUTSIDE = "must name a file inside the directory of a version, by a relative path without '..'"
+
 CASES: list[Case] = [
     # platform
     ('name: "m"', "must specify 'platform' or 'backend' for 'm'", "backend", 'backend: "onnxruntime"'),
@@ -52,6 +54,26 @@ CASES: list[Case] = [
         "'max_batch_size' must be non-negative value for m",
         "max_batch_size",
         "max_batch_size: 0",
+    ),
+    *(
+        (
+            f'{BASE} default_model_filename: "{name}"',
+            f"default_model_filename '{name}' {OUTSIDE}",
+            "default_model_filename",
+            f'default_model_filename: "{fix}"',
+        )
+        for name, fix in [
+            ("../../n/1/model.py", "model.py"),
+            ("/proc/7/fd/9", "9"),
+            ("a/../../b.onnx", "b.onnx"),
+            ("..", "model.onnx"),
+        ]
+    ),
+    (
+        f'{BASE} cc_model_filenames {{ key: "9.0" value: "/x.plan" }}',
+        f"cc_model_filenames[\"9.0\"] '/x.plan' {OUTSIDE}",
+        'cc_model_filenames["9.0"]',
+        'default_model_filename: "x.plan"',
     ),
     # dynamic batching
     (

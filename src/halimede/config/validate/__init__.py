@@ -15,7 +15,7 @@ from halimede.config.validate.ensembles import ensemble_problems
 from halimede.config.validate.enums import enum_problems
 from halimede.config.validate.instances import instance_problems
 from halimede.config.validate.metrics import metric_problems, warn_of_unknown_families
-from halimede.config.validate.model import cache_problems, model_problems
+from halimede.config.validate.model import cache_problems, file_name_problems, model_problems
 from halimede.config.validate.problem import Problem
 from halimede.config.validate.sequence_warnings import sequence_warnings
 from halimede.config.validate.sequences import sequence_problems
@@ -24,7 +24,7 @@ from halimede.config.validate.tensors import tensor_problems
 from halimede.config.validate.warmup import warmup_problems
 from halimede.core.errors import InvalidArgumentError
 
-__all__ = ["Problem", "find_problems", "find_warnings", "validate", "validate_settings"]
+__all__ = ["Problem", "check_file_names", "find_problems", "find_warnings", "validate", "validate_settings"]
 
 logger = logging.getLogger("halimede")
 
@@ -58,12 +58,23 @@ def _setting_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of what a model never completes."""
     return chain(
         model_problems(config),
+        file_name_problems(config),
         dynamic_batching_problems(config),
         sequence_problems(config),
         ensemble_problems(config),
         cache_problems(config),
         metric_problems(config),
     )
+
+
+def check_file_names(config: ModelConfig) -> None:
+    """Return if the files of the model, which may be opened before all else is checked, are its own.
+
+    Raises:
+        InvalidArgumentError: one is not.
+    """
+    for problem in file_name_problems(config):
+        raise InvalidArgumentError(problem.message)
 
 
 def validate_settings(config: ModelConfig, *, complete: bool) -> None:

@@ -1,10 +1,14 @@
 """The model as a whole: platform and backend, batch size, response cache."""
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
 
 from halimede.config.autofill import ENSEMBLE
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.problem import Problem
+
+_OUTSIDE: Final = "must name a file inside the directory of a version, by a relative path without '..'"
 
 
 def model_problems(config: ModelConfig) -> Iterator[Problem]:
@@ -22,6 +26,18 @@ def model_problems(config: ModelConfig) -> Iterator[Problem]:
     if config.max_batch_size < 0:
         message = f"'max_batch_size' must be non-negative value for {name}"
         yield Problem(name, "max_batch_size", message, "max_batch_size: 0")
+
+
+def file_name_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Names of model files that lead out of the directory of a version."""
+    named = [("default_model_filename", config.default_model_filename)]
+    named += ((f'cc_model_filenames["{key}"]', name) for key, name in config.cc_model_filenames.items())
+    for where, name in named:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name:
+            message = f"{where} '{name}' {_OUTSIDE}"
+            fix = f'default_model_filename: "{path.name.strip(".") or "model.onnx"}"'
+            yield Problem(config.name, where, message, fix)
 
 
 def cache_problems(config: ModelConfig) -> Iterator[Problem]:

@@ -81,7 +81,7 @@ class Management:
         """Load a model, or load it anew; returns when that is done."""
         if request.repository_name:
             raise _no_repositories()
-        await self._lifecycle.load(request.model_name, _load_parameters(request.parameters))
+        await self._lifecycle.load(request.model_name, load_parameters(request.parameters))
         return pb.RepositoryModelLoadResponse()
 
     async def unload(self, request: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
@@ -92,7 +92,12 @@ class Management:
         return pb.RepositoryModelUnloadResponse()
 
 
-def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
+def load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
+    """The parameters of a load request, as `lifecycle.load` takes them.
+
+    Raises:
+        HalimedeError: one is none of its parameters.
+    """
     found: dict[str, str | bytes] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")

@@ -18,7 +18,7 @@ from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
 from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.log_settings import log_settings
-from halimede.frontends.grpc.management import Management
+from halimede.frontends.grpc.management import Management, load_parameters
 from halimede.frontends.grpc.shared_memory import SharedMemory
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.trace_settings import trace_setting
@@ -27,6 +27,7 @@ from halimede.frontends.log_settings import LogControl
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
+from halimede.repository.overrides import code_in
 
 logger = logging.getLogger("halimede")
 
@@ -159,8 +160,8 @@ async def _load(
     management: Management, upload: CodeUpload, request: pb.RepositoryModelLoadRequest, peer: str
 ) -> pb.RepositoryModelLoadResponse:
     """Load a model for a client that may send what it has sent."""
-    if any(name.startswith("file:") for name in request.parameters):
-        upload.check(peer)
+    if code := code_in(load_parameters(request.parameters)):
+        upload.check(peer, code)
     return await management.load(request)
 
 

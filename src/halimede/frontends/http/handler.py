@@ -34,6 +34,7 @@ from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
 from halimede.frontends.http.trace_changes import read_trace_changes, trace_document
 from halimede.frontends.http.transport.exchange import Exchange, Handler
+from halimede.repository.overrides import code_in
 
 _FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
@@ -222,8 +223,8 @@ class _Frontend:
     def _load(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
         parameters = _load_parameters(self._parameters(exchange))
-        if any(key.startswith(_FILE) for key in parameters):
-            self._settings.code_upload.check(exchange.peer)
+        if code := code_in(parameters):
+            self._settings.code_upload.check(exchange.peer, code)
         self._answer_in_background(exchange, self._load_model(exchange, route.model, parameters))
 
     async def _load_model(self, exchange: Exchange, name: str, parameters: dict[str, str | bytes]) -> None:
