@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,44 @@ def test_other_items_are_taken_when_one_fails(caplog: pytest.LogCaptureFixture) 
 
     run(test)
     assert "a call between processes failed" in caplog.text
+
+
+class Colour(IntEnum):
+    RED = 1
+
+
+def test_an_item_that_cannot_be_sent_ends_neither_the_link_nor_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(ends: Ends) -> None:
+        for item in (1, Colour.RED, (2, [Colour.RED, True, "x"]), object(), 3):
+            ends.links[0].post(1, item)
+        ends.links[0].post(1, ends.links[0].payload(bytes(LARGE)))
+        await wait_until_async(lambda: len(ends.received[1]) == 5)
+        *small, large = ends.received[1]
+        assert small == [1, 1, (2, (1, True, "x")), 3]
+        assert ends.links[1].bytes_of(large) == bytes(LARGE)
+        assert ends.closed == [False, False]
+
+    run(test)
+    assert "a call between processes is lost: unmarshallable object: (1, <object" in caplog.text
+
+
+def test_items_that_need_more_shared_memory_than_there_is_are_sent_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def private(_size: int) -> None:
+        raise MemoryError("there is no shared memory")
+
+    async def test(ends: Ends) -> None:
+        monkeypatch.setattr("halimede.workers.channel.POOL.private", private)
+        for number in range(100):
+            ends.links[0].post(1, (number, bytes(10_000)))
+        await wait_until_async(lambda: len(ends.received[1]) == 100)
+        assert [number for number, _ in ends.received[1]] == list(range(100))
+        assert ends.closed == [False, False]
+
+    run(test)
 
 
 def test_end_of_the_other_side_is_told_once_and_items_are_dropped() -> None:

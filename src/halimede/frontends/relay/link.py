@@ -221,9 +221,17 @@ class Link:
             return
         try:
             self._channel.send((_BATCH, items, unviewed, gone), outgoing)
-        except (MemoryError, ValueError) as error:  # nobody is to wait for what cannot be sent
-            logger.error("%d calls between processes are lost: %s", len(items), error)
-            self._channel.close()
+        except (MemoryError, ValueError):
+            self._channel.send((_BATCH, [], unviewed, gone), outgoing)
+            for item in items:
+                self._send_alone(item)
+
+    def _send_alone(self, item: Item) -> None:
+        """Send an item of a batch that cannot be sent, so that the others, which are other clients', are not lost."""
+        try:
+            self._channel.send((_BATCH, [_plain(item)], [], []))
+        except (MemoryError, ValueError) as error:
+            logger.error("a call between processes is lost: %s: %.200r", error, item)
 
     def _take(self, message: Message) -> None:
         if message[0] == _CONNECTION:
@@ -261,6 +269,16 @@ class Link:
         self._channel.close()
         self._close_handed()
         self._memory.close()
+
+
+def _plain(value: Any) -> Any:
+    """A value whose classes are derived from those that can be sent, as one of these."""
+    if isinstance(value, list | tuple):
+        return tuple([_plain(each) for each in value])
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def _nothing(*_: object) -> None:

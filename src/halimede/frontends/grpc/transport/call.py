@@ -307,7 +307,7 @@ class Call:
         if self.compressor is not None and self.compressor.working:
             self.compressor.finish(status, message)
             return
-        self.status = status
+        self.status = int(status)
         if status:
             self._log_failure(status, message)
         if not self.started:

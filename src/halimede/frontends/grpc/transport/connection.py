@@ -503,7 +503,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         call.cancelled = call.closed = True
         call.status = Status.CANCELLED
         if not call.relayed:
-            self._counts[call.path, Status.CANCELLED] += 1
+            self._counts[call.path, int(Status.CANCELLED)] += 1
         self.sender.drop(call)
         self.inbound.drop(call)
         call.end()
