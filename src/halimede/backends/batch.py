@@ -15,7 +15,7 @@ import numpy as np
 
 from halimede.backends.ragged import batch_input_values, cut_like_inputs
 from halimede.backends.states import SequenceStates
-from halimede.config.signature import Signature, TensorSpec, match_wildcards
+from halimede.config.signature import Signature, TensorSpec, client_shape
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
@@ -179,7 +179,8 @@ class Batch:
                 in the order in which responses list them. States that clients do not see are taken out of it.
 
         Raises:
-            InternalError: an output has not as many rows as the batch, or a state is not as configured.
+            InternalError: an output has not as many rows as the batch, or does not fit its `reshape`, or a state is not
+                as configured.
         """
         self.outputs_ns = monotonic_ns()
         if self.states is not None:
@@ -317,11 +318,7 @@ def _filled(spec: TensorSpec, tensors: list[Tensor], size: int, fill: int) -> Ar
 
 def _reshape(spec: TensorSpec, array: Array, *, batched: bool) -> Array:
     """The backend's output as clients see it."""
-    if not spec.reshaped:
-        return array
-    lead = array.shape[:1] if batched else ()
-    tail = match_wildcards(array.shape[len(lead) :], spec.backend_dims, spec.dims)
-    return array.reshape(lead + tail)
+    return array.reshape(client_shape(spec, array.shape, int(batched))) if spec.reshaped else array
 
 
 def wrong_rows(name: str, shape: tuple[int, ...], size: int) -> InternalError:

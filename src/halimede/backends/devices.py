@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from halimede.backends.batch import Batch, wrong_rows
-from halimede.config.signature import match_wildcards
+from halimede.config.signature import client_shape
 from halimede.core.datatypes import BY_NUMBER, BYTES, Datatype
 from halimede.core.device_tensors import Device, DeviceTensor, Elements, device_name
 from halimede.core.errors import InternalError
@@ -189,6 +189,5 @@ def keep(batch: Batch, name: str, whole: DeviceArray, copy: Callable[[Rows], Arr
         shape = tuple(piece.shape)
         tensor = DeviceTensor(spec.datatype, shape, piece, partial(copy, rows), origin)
         if spec.reshaped:
-            tail = match_wildcards(shape[lead:], spec.backend_dims, spec.dims)
-            tensor = tensor.reshaped(shape[:lead] + tail)
+            tensor = tensor.reshaped(client_shape(spec, shape, lead))
         response.outputs[name] = tensor

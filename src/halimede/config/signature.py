@@ -13,6 +13,7 @@ from halimede.config.model_config_pb2 import (
 )
 from halimede.config.token_batching import TokenBatching, read_token_batching
 from halimede.core.datatypes import BOOL, BY_NUMBER, FP32, INT32, Datatype
+from halimede.core.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,31 @@ def _state(state: ModelSequenceBatching.State) -> StateSpec:
 
 def _backend_dims(dims: Iterable[int], reshape: ModelTensorReshape | None) -> tuple[int, ...]:
     return tuple(dims) if reshape is None else tuple(reshape.shape)
+
+
+def client_shape(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[int, ...]:
+    """The shape that clients see of an output that has that shape in the model.
+
+    As in Triton, only the batch dimension and the sizes where the configuration has -1 are taken from the model's own
+    shape. Without a `reshape` they see the model's shape, whatever dims the configuration says.
+
+    Args:
+        spec: of the output.
+        shape: of a response, or of a whole batch.
+        lead: 1 if it begins with the batch dimension, else 0.
+
+    Raises:
+        InternalError: it has another number of elements than the `reshape` makes of it.
+    """
+    if not spec.reshaped:
+        return shape
+    places = [lead + place for place, dim in enumerate(spec.backend_dims) if dim == -1]
+    if not places or places[-1] < len(shape):
+        sizes = iter([shape[place] for place in places])
+        wanted = shape[:lead] + tuple([next(sizes) if dim == -1 else dim for dim in spec.dims])
+        if prod(wanted) == prod(shape):
+            return wanted
+    raise InternalError(f"output tensor shape does not match size of output for '{spec.name}'")
 
 
 def match_wildcards(

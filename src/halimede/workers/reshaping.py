@@ -1,8 +1,6 @@
 """Outputs of Python models under the shapes that clients see, where the configuration has a `reshape`."""
 
-from math import prod
-
-from halimede.config.signature import Signature
+from halimede.config.signature import Signature, client_shape
 from halimede.core.errors import InternalError
 from halimede.core.requests import InferResponse, RepeatingResponse
 from halimede.core.tensors import Tensor
@@ -28,11 +26,7 @@ class Reshaping:
         return made if made._specs else None
 
     def apply(self, response: InferResponse) -> InferResponse:
-        """The response with its outputs reshaped, or, if one has too many or too few elements, an error.
-
-        As in Triton, only the batch dimension and the sizes where the configuration has -1 are taken from the model's
-        own shape.
-        """
+        """The response with its outputs reshaped, or, if one has too many or too few elements, an error."""
         try:
             tensors = [(name, self._reshaped(name, tensor)) for name, tensor in response.tensors()]
         except InternalError as error:
@@ -46,11 +40,4 @@ class Reshaping:
         spec = self._specs.get(name)
         if spec is None:
             return tensor
-        shape, lead = tensor.shape, self._lead
-        places = [lead + place for place, dim in enumerate(spec.backend_dims) if dim == -1]
-        if not places or places[-1] < len(shape):
-            sizes = iter([shape[place] for place in places])
-            wanted = shape[:lead] + tuple([next(sizes) if dim == -1 else dim for dim in spec.dims])
-            if prod(wanted) == prod(shape):
-                return tensor.reshaped(wanted)
-        raise InternalError(f"output tensor shape does not match size of output for '{name}'")
+        return tensor.reshaped(client_shape(spec, tensor.shape, self._lead))

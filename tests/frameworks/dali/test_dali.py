@@ -13,6 +13,7 @@ from nvidia.dali import fn, types
 from halimede.backends.base import InstanceSpec
 from halimede.backends.dali.backend import DaliInstance
 from halimede.backends.execution import execute
+from halimede.core.datatypes import FP32
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Array
@@ -230,14 +231,23 @@ def test_samples_can_be_split_into_rows(tmp_path: Path) -> None:
     assert np.array_equal(answer(alone), sent[0].reshape(6, 2))
 
 
-def test_an_output_that_is_not_what_the_configuration_says_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dims", ["[2]", "[-1]", "[5]", "[-1, -1]"])
+def test_outputs_are_what_the_pipeline_gives_whatever_is_configured(tmp_path: Path, dims: str) -> None:
     pipeline = serialized(lambda: fn.external_source(name="X", dtype=types.FLOAT, ndim=1) * 2)
-    model = load(tmp_path, pipeline, 'output { name: "OUT" data_type: TYPE_INT32 dims: [2] }')
-    (wrong,) = run(model, request({"X": floats([1, 2])}))
+    model = load(tmp_path, pipeline, f'output {{ name: "OUT" data_type: TYPE_INT32 dims: {dims} }}')
+    (response,) = run(model, request({"X": floats([1, 2])}))
+    tensor = response.outputs["OUT"]
+    assert (tensor.datatype, tensor.array.tolist()) == (FP32, [[2, 4]])
+
+
+def test_an_output_that_does_not_fit_its_reshape_fails_its_request(tmp_path: Path) -> None:
+    pipeline = serialized(lambda: fn.external_source(name="X", dtype=types.FLOAT, ndim=1) * 2)
+    reshaped = 'output { name: "OUT" data_type: TYPE_FP32 dims: [2, 1] reshape { shape: [2] } }'
+    model = load(tmp_path, pipeline, reshaped)
+    wrong, good = run(model, request({"X": floats([1, 2, 3])}), request({"X": floats([1, 2])}))
     assert isinstance(wrong.error, InternalError)
-    assert wrong.error.message == (
-        "output 'OUT' is float32 [2] in the pipeline, but int32 [2] in the configuration"
-    )
+    assert wrong.error.message == "output tensor shape does not match size of output for 'OUT'"
+    assert answer(good).tolist() == [[[2], [4]]]
 
 
 def test_reshape_is_applied_to_both_sides(tmp_path: Path) -> None:

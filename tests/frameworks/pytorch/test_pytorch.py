@@ -288,14 +288,42 @@ def test_an_argument_that_no_request_can_give_is_named(tmp_path: Path) -> None:
         load(tmp_path, torch_models.Number(), {"x": "FP32 [1]", "power": "INT32 [1]"}, {"y": "FP32 [1]"})
 
 
-def test_outputs_that_contradict_the_configuration_are_refused_with_both_sides(tmp_path: Path) -> None:
+def test_outputs_of_another_datatype_are_refused_with_both_sides(tmp_path: Path) -> None:
     wrong = load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP64 [2]"})
     ones = floats([1, 1])
     with pytest.raises(InternalError, match=r"'s' of the model is of datatype TYPE_FP32, .* says TYPE_FP64"):
         wrong(INPUT0=ones, INPUT1=ones)
-    wrong = load(tmp_path, torch_models.AddSub(), ADD_SUB, {"s": "FP32 [3]"})
-    with pytest.raises(InternalError, match=r"has shape \[1, 2\], but the configuration says \[-1, 3\]"):
-        wrong(INPUT0=ones, INPUT1=ones)
+
+
+@pytest.mark.parametrize("dims", ["[-1]", "[2]", "[-1, -1, -1]", "[2, 1, 2]", "[7, 7]"])
+def test_outputs_have_the_shape_that_the_model_gives_whatever_dims_are_configured(
+    tmp_path: Path, dims: str
+) -> None:
+    model = load(tmp_path, torch_models.Boxes(), {"x": "FP32 [4]"}, {"y": f"FP32 {dims}"})
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    assert np.array_equal(model(x=rows)["y"], rows.reshape(2, 2, 1, 2))
+    responses = model.run(*(request({"x": row[np.newaxis]}) for row in rows))
+    assert [response.outputs["y"].shape for response in responses] == [(1, 2, 1, 2)] * 2
+    assert np.array_equal(responses[1].outputs["y"].array, rows[1:].reshape(1, 2, 1, 2))
+
+
+def test_outputs_without_batching_have_the_shape_that_the_model_gives(tmp_path: Path) -> None:
+    model = load(tmp_path, torch_models.Boxes(), {"x": "FP32 [-1, 4]"}, {"y": "FP32 [-1]"}, batch=0)
+    assert model(x=np.ones((3, 4), np.float32))["y"].shape == (3, 2, 1, 2)
+
+
+def test_an_output_that_does_not_fit_its_reshape_is_an_error(tmp_path: Path) -> None:
+    outputs = {"y": "FP32 [3, 1] reshape { shape: [3] }"}
+    model = load(tmp_path, torch_models.Boxes(), {"x": "FP32 [4]"}, outputs)
+    with pytest.raises(InternalError, match=r"^output tensor shape does not match size of output for 'y'$"):
+        model(x=floats([1, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_output_that_has_not_as_many_rows_as_the_batch_is_refused(tmp_path: Path, rows: int) -> None:
+    model = load(tmp_path, torch_models.Flat(), {"x": "FP32 [4]"}, {"y": "FP32 [-1]"})
+    with pytest.raises(InternalError, match=f"which does not fit a batch of {rows}"):
+        model(x=np.ones((rows, 4), np.float32))
 
 
 def test_errors_of_a_run_say_why_without_a_traceback(tmp_path: Path) -> None:

@@ -108,6 +108,20 @@ class Sum(torch.nn.Module):
         return x.sum()
 
 
+class Boxes(torch.nn.Module):
+    """Rows of four as `[n, 2, 1, 2]`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 2, 1, 2)
+
+
+class Flat(torch.nn.Module):
+    """All elements, one after the other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten()
+
+
 class Ragged(torch.nn.Module):
     """Sums of the pieces of a flat tensor, whose lengths it is told."""
 

@@ -4,14 +4,17 @@ The samples of an output may differ in shape from request to request, but not wi
 """
 
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from halimede.config.signature import TensorSpec, match_wildcards
+from halimede.config.signature import TensorSpec, client_shape
+from halimede.core.datatypes import ALL, BF16, BYTES
 from halimede.core.errors import InternalError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Array, Tensor
+
+_DATATYPES: Final = {datatype.numpy: datatype for datatype in ALL if datatype not in (BF16, BYTES)}
 
 
 def cut(
@@ -38,7 +41,7 @@ def cut(
 def single(spec: TensorSpec, samples: Any) -> Tensor | InternalError:
     """One output of a model that does not batch: its only sample."""
     array = np.asarray(samples.at(0))
-    return _checked(spec, array.reshape(1) if array.ndim == 0 else array, array.shape or (1,), lead=0)
+    return _seen(spec, array.reshape(1) if array.ndim == 0 else array, lead=0)
 
 
 def _joined(spec: TensorSpec, arrays: list[Array], *, split: bool) -> Tensor | InternalError:
@@ -50,25 +53,24 @@ def _joined(spec: TensorSpec, arrays: list[Array], *, split: bool) -> Tensor | I
             f"give samples of one shape"
         )
     if split:
-        return _checked(spec, np.concatenate(arrays), arrays[0].shape[1:], lead=1)
+        return _seen(spec, np.concatenate(arrays), lead=1)
     return _tensor(spec, np.stack(arrays), split=False)
 
 
 def _tensor(spec: TensorSpec, rows: Array, *, split: bool) -> Tensor | InternalError:
     if split and rows.ndim > 1:
         rows = rows.reshape(-1, *rows.shape[2:])
-    return _checked(spec, rows, rows.shape[1:], lead=1)
+    return _seen(spec, rows, lead=1)
 
 
-def _checked(spec: TensorSpec, array: Array, row: tuple[int, ...], lead: int) -> Tensor | InternalError:
-    """The array as clients see it, if it is what the configuration says."""
-    dims = spec.backend_dims
-    fits = len(row) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, row, strict=True))
-    if not fits or array.dtype != spec.datatype.numpy:
+def _seen(spec: TensorSpec, array: Array, lead: int) -> Tensor | InternalError:
+    """The array as clients see it: of the datatype and shape that the pipeline gives, whatever was configured."""
+    datatype = _DATATYPES.get(array.dtype)
+    if datatype is None:
         return InternalError(
-            f"output '{spec.name}' is {array.dtype} {list(row)} in the pipeline, but {spec.datatype.numpy} "
-            f"{list(dims)} in the configuration"
+            f"output '{spec.name}' is {array.dtype} in the pipeline, which no datatype is like"
         )
-    if spec.reshaped:
-        array = array.reshape(array.shape[:lead] + match_wildcards(row, dims, spec.dims))
-    return Tensor.from_array(spec.datatype, array)
+    try:
+        return Tensor.from_array(datatype, array.reshape(client_shape(spec, array.shape, lead)))
+    except InternalError as error:
+        return error

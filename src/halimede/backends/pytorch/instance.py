@@ -143,7 +143,7 @@ class PyTorchInstance(Instance):
         *,
         stays: bool = False,
     ) -> Any:
-        """Output `name`, of which nobody else has a view, with what the configuration says of it.
+        """Output `name`, of which nobody else has a view, of the datatype that the configuration says.
 
         It is an array or, if it `stays` where it was computed, a tensor.
         """
@@ -175,26 +175,13 @@ class PyTorchInstance(Instance):
         return self._shaped(spec, array, size)
 
     def _shaped(self, spec: TensorSpec, array: Any, size: int) -> Any:
-        """It with the dimensions of the configuration, which has no scalars and says one element instead."""
+        """It with the model's own dimensions, whatever dims were configured; a scalar is one element instead."""
         if spec.name in self._signature.scattered:
             return array
-        dims = spec.backend_dims
-        batched = self._batched
-        if batched and spec.datatype is BYTES and dims and array.size % size == 0:
-            array = array.reshape(size, -1)
-        if not batched and not array.ndim and dims == (1,):
-            array = array.reshape(1)
-        tail = array.shape[1:] if batched else array.shape
-        if tail == dims:
-            return array
-        if len(tail) != len(dims) or any(dim not in (-1, part) for dim, part in zip(dims, tail, strict=True)):
-            expected = [-1, *dims] if batched else list(dims)
-            msg = (
-                f"output '{spec.name}' of the model has shape {list(array.shape)}, but the configuration says "
-                f"{expected}"
-            )
-            raise InternalError(msg)
-        return array
+        if self._batched:
+            strings = spec.datatype is BYTES and spec.backend_dims and array.size % size == 0
+            return array.reshape(size, -1) if strings else array
+        return array if array.ndim else array.reshape(1)
 
 
 def _copied(tensor: torch.Tensor, rows: Rows) -> Array:
