@@ -127,12 +127,6 @@ def http_requested(name: str) -> httpclient.InferRequestedOutput:
     return httpclient.InferRequestedOutput(name)
 
 
-def test_requested_output_that_the_model_leaves_out_is_missing(models: Models) -> None:
-    name = models.load(outputs("pb_utils.Tensor('B', x)"), TWO)
-    result = models.http.infer(name, http_inputs(IN=ONES), outputs=[http_requested("A")])
-    assert result.get_response().get("outputs", []) == []
-
-
 def test_input_tensor_itself_may_be_the_output(models: Models) -> None:
     source = executing("""
         return [pb_utils.InferenceResponse([request.inputs()[0]]) for request in requests]

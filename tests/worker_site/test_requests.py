@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -36,7 +37,9 @@ class Server:
         self.sent: list[tuple[int, InferenceResponse | None, bool]] = []
         self.abandoned: list[int] = []
 
-    def transmit(self, number: int, response: InferenceResponse | None, final: bool) -> None:
+    def transmit(
+        self, number: int, response: InferenceResponse | None, final: bool, dropped: Sequence[str] = ()
+    ) -> None:
         self.sent.append((number, response, final))
 
     def together(self) -> AbstractContextManager[None]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ class Line:
         self.abandoned: list[int] = []
         self.broken: Exception | None = None
 
-    def transmit(self, number: int, response: InferenceResponse | None, final: bool) -> None:
+    def transmit(
+        self, number: int, response: InferenceResponse | None, final: bool, dropped: Sequence[str] = ()
+    ) -> None:
         if self.broken is not None:
             error, self.broken = self.broken, None
             raise error
@@ -287,7 +289,9 @@ def test_nothing_comes_after_the_final_flag_whatever_threads_do() -> None:
     entered, go_on = threading.Event(), threading.Event()
     transmit = line.transmit
 
-    def slowly(number: int, response: InferenceResponse | None, final: bool) -> None:
+    def slowly(
+        number: int, response: InferenceResponse | None, final: bool, dropped: Sequence[str] = ()
+    ) -> None:
         if not final:
             entered.set()
             go_on.wait()

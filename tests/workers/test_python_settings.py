@@ -31,6 +31,7 @@ def test_the_parameter_of_the_model_goes_before_the_setting_of_the_backend() -> 
         ({"EXECUTION_TIMEOUT_SECONDS": "-1"}, "model 'm': the parameter EXECUTION_TIMEOUT_SECONDS must be"),
         ({"EXECUTION_TIMEOUT_SECONDS": "nan"}, "got 'nan'"),
         ({"MAX_CONCURRENT_EXECUTIONS": "0"}, "a number from 1 to 1024; got '0'"),
+        ({"strict": "yes"}, "model 'm': parameter 'strict' must be one of 'true', 'false', got 'yes'"),
         ({"MAX_CONCURRENT_EXECUTIONS": "many"}, "a number from 1 to 1024; got 'many'"),
     ],
 )

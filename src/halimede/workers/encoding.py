@@ -17,6 +17,7 @@ from halimede.core.traces import SpanContext, Trace
 from halimede.workers.error_numbers import ERRORS, code_number
 from halimede.workers.memory import Encoded, PeerMemory, ServerOutgoing
 from halimede_worker.messages.memory import SharedMemoryError
+from halimede_worker.responses import DROPPED
 from halimede_worker.states import EncodedState
 
 START_FLAG = 1
@@ -110,7 +111,7 @@ def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferRespon
         return InferResponse(error=ERRORS[number](text))
     decode = memory.tensor
     try:
-        tensors = [(tensor[0], decode(tensor)) for tensor in outputs]
+        tensors = [(tensor[0], decode(tensor)) for tensor in outputs if tensor[1] != DROPPED]
     except SharedMemoryError as error:
         return InferResponse(error=UnavailableError(f"the response of the model was lost: {error}"))
     by_name = dict(tensors)
@@ -118,6 +119,11 @@ def decode_response(encoded: tuple[Any, ...], memory: PeerMemory) -> InferRespon
     if len(by_name) != len(tensors):
         return RepeatingResponse(tensors, decoded)
     return InferResponse(by_name, decoded)
+
+
+def dropped_outputs(encoded: tuple[Any, ...]) -> list[str]:
+    """Names of the outputs that the model gave in a response, and that were not requested."""
+    return [tensor[0] for tensor in encoded[0] if tensor[1] == DROPPED]
 
 
 def encode_response(response: InferResponse, outgoing: ServerOutgoing) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from halimede.workers.execution_limit import ExecutionLimit
 from halimede.workers.exit_reason import unhealthy
 from halimede.workers.host import Launch, Load, WorkerHost, WorkerName
 from halimede.workers.memory import ServerOutgoing
+from halimede.workers.output_checks import OutputChecks
 from halimede.workers.owner import Leaving, Owner
 from halimede.workers.progress import COUNT, Progress
 from halimede.workers.reshaping import Reshaping
@@ -67,6 +68,7 @@ class WorkerInstance(Instance):
         *,
         decoupled: bool,
         reshaping: Reshaping | None = None,
+        checks: OutputChecks | None = None,
         timeout_s: float = 0,
         concurrency: int = 1,
         states: Sequence[EncodedState] = (),
@@ -82,6 +84,7 @@ class WorkerInstance(Instance):
             outputs: all outputs of the model.
             decoupled: any number of responses may answer a request.
             reshaping: gives outputs the shapes that clients see; None if they have them.
+            checks: holds responses against the configuration; None for a backend that gives what is configured.
             timeout_s: how long an execution may take; 0 for ever.
             concurrency: how many executions a model with a coroutine `execute` runs at once.
             states: what a Python model keeps for sequences; other models know by themselves.
@@ -97,6 +100,7 @@ class WorkerInstance(Instance):
         self._outputs = outputs
         self._decoupled = decoupled
         self._reshaping = reshaping
+        self._checks = checks
         self._concurrency = concurrency
         self._states = states
         self._spare = worker
@@ -411,15 +415,21 @@ class WorkerInstance(Instance):
                 if encoded == wire.AGAIN
             ]
         if not self._decoupled:
-            memory = self._running.memory
             sent.batch.responses = [
-                decode_response(encoded, memory) if encoded else self._later(sent, first + offset)
-                for offset, encoded in enumerate(responses)
+                self._decode(encoded, request) if encoded else self._later(sent, number)
+                for number, (encoded, request) in enumerate(
+                    zip(responses, sent.batch.requests, strict=True), first
+                )
             ]
-            if self._reshaping is not None:
-                sent.batch.responses = [self._reshaping.apply(each) for each in sent.batch.responses]
         del self._sent[first]
         self._ran(sent, began, ended, held)
+
+    def _decode(self, encoded: tuple[Any, ...], request: InferRequest) -> InferResponse:
+        """A response to the request, as its client sees it."""
+        response = decode_response(encoded, self._running.memory)
+        if self._checks is not None:
+            response = self._checks.apply(request, encoded, response)
+        return response if self._reshaping is None else self._reshaping.apply(response)
 
     def _later(self, sent: Sent, number: int) -> InferResponse:
         """Stands for the response to a request that comes again, or that the model answers by itself."""
@@ -470,30 +480,30 @@ class WorkerInstance(Instance):
     # Responses beside those that `execute` returned
 
     def _response(self, number: int, encoded: tuple[Any, ...] | None, final: bool) -> None:
-        memory = self._running.memory
-        response = None if encoded is None else decode_response(encoded, memory)
-        if response is not None and self._reshaping is not None:
-            response = self._reshaping.apply(response)
-        if memory.untidy:
-            self._running.tidy_later()
         opened = self._open.get(number)
+        found = None if opened is not None or self._decoupled else self._find(number)
+        request = opened.request if opened is not None else None if found is None else found[1]
+        if request is None:
+            return  # its batch failed, and the client was told
+        response = None if encoded is None else self._decode(encoded, request)
+        if self._running.memory.untidy:
+            self._running.tidy_later()
         if self._decoupled:
-            if opened is None:
-                return  # its batch failed, and the client was told
+            assert opened is not None, "each request of a decoupled model is open until its end"
             if final:
                 del self._open[number]
-            self._owner.sent(opened.batch, opened.request, response, final)
+            self._owner.sent(opened.batch, request, response, final)
             if not final:
                 opened.owed += 1
-                if opened.owed >= CREDIT and not opened.request.congested:
+                if opened.owed >= CREDIT and not request.congested:
                     self._acknowledge(number, opened)
         elif response is None:
             pass  # a final flag after the only response
         elif opened is not None:
             del self._open[number]
-            self._owner.sent(opened.batch, opened.request, response, True)
-        elif (found := self._find(number)) is not None:
-            sent, request = found
+            self._owner.sent(opened.batch, request, response, True)
+        elif found is not None:
+            sent, _ = found
             sent.answer(request)
             self._owner.sent(sent.batch, request, response, True)
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -16,6 +17,7 @@ from halimede.workers.encoding import encode_states
 from halimede.workers.environments import Environment
 from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
 from halimede.workers.instance import WorkerInstance
+from halimede.workers.output_checks import OutputChecks
 from halimede.workers.python_settings import PythonSettings
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.worker import Worker
@@ -54,6 +56,8 @@ class PythonModel(BackendModel):
         """
         super().__init__(source, options)
         self._host = host
+        self._lock = Lock()
+        self._checks: OutputChecks | None = None  # of all instances
         self._settings = PythonSettings.read(source.config, options.settings)
         settings = self._launch_settings(backend_directory)
         packed = None if backend_directory is None else backend_directory / _BACKEND_ENVIRONMENT
@@ -126,6 +130,10 @@ class PythonModel(BackendModel):
         if not _BAD_CHARACTERS.isdisjoint(spec.name):
             raise InvalidArgumentError("Invalid stub name: contains invalid characters")
         source = self.source
+        signature = Signature.from_config(source.config)
+        with self._lock:  # instances are created side by side
+            if self._checks is None:
+                self._checks = OutputChecks(source.client_name, signature, strict=self._settings.strict)
         arguments = {
             "model_config": json.dumps(config_document(source.config), separators=(",", ":")),
             "model_instance_kind": spec.kind.removeprefix("KIND_"),
@@ -148,7 +156,8 @@ class PythonModel(BackendModel):
             arguments,
             tuple(output.name for output in source.config.output),
             decoupled=source.config.model_transaction_policy.decoupled,
-            reshaping=Reshaping.of(Signature.from_config(source.config)),
+            reshaping=Reshaping.of(signature),
+            checks=self._checks,
             timeout_s=self._settings.execution_timeout_s,
             concurrency=self._settings.concurrency,
             states=encode_states(source.config, source.directory),

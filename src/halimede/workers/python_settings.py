@@ -8,9 +8,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from halimede.backends.parameters import choice_parameter
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.workers.environments import EnvironmentSettings
+from halimede.workers.output_checks import STRICT
 
 FINALIZE_SECONDS = 30.0
 """How long a model may take to finalize by default (`stub-timeout-seconds`)."""
@@ -40,10 +42,12 @@ class PythonSettings:
     Attributes:
         execution_timeout_s: how long an execution may take before the worker is killed; 0 for ever.
         concurrency: how many executions of a coroutine `execute` one instance runs at once.
+        strict: responses that do not fit the configuration are errors.
     """
 
     execution_timeout_s: float = 0
     concurrency: int = 1
+    strict: bool = False
 
     @classmethod
     def read(cls, config: ModelConfig, settings: Mapping[str, str]) -> "PythonSettings":
@@ -70,7 +74,8 @@ class PythonSettings:
             raise InvalidArgumentError(
                 f"model '{config.name}': the parameter {CONCURRENCY} must be a number from 1 to 1024; got '{count}'"
             )
-        return cls(timeout_s, int(count))
+        strict = choice_parameter(config, STRICT, {"true": "true", "false": "false"}) == "true"
+        return cls(timeout_s, int(count), strict)
 
 
 def check_backend_settings(settings: Mapping[str, str]) -> None:

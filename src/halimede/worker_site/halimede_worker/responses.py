@@ -72,12 +72,18 @@ class InferenceResponse:
         return self._parameters or "{}"
 
 
-def keep_wanted(response: InferenceResponse, wanted: Container[str]) -> None:
-    """Take the outputs that nobody requested out of the response."""
+DROPPED = 0
+"""In place of a datatype's number, with an output of which only the name is sent: nobody requested it."""
+
+
+def keep_wanted(response: InferenceResponse, wanted: Container[str]) -> Sequence[str]:
+    """Take the outputs that nobody requested out of the response: their names."""
     for output in response._outputs:
         if output._name not in wanted:
+            names = [output._name for output in response._outputs if output._name not in wanted]
             response._outputs = [output for output in response._outputs if output._name in wanted]
-            return
+            return names
+    return ()
 
 
 def encode_response(
@@ -85,14 +91,16 @@ def encode_response(
     wanted: Optional[Container[str]],
     outgoing: Outgoing,
     placements: Optional[Dict[str, Reference]] = None,
+    dropped: Sequence[str] = (),
 ) -> EncodedResponse:
     """The response for a message. Outputs that nobody requested leave the response itself.
 
     Args:
-        response: any outputs will do: neither names, datatypes nor shapes are compared to the configuration.
+        response: any outputs will do: the server compares them to the configuration.
         wanted: names of the outputs that were requested; None if a sender has left the response only those.
         outgoing: takes the tensors.
         placements: name → part of a client's region, of outputs that go into one; None for none.
+        dropped: names of the outputs that a sender has taken out.
 
     Raises:
         MemoryError: there is no shared memory for the outputs.
@@ -101,14 +109,15 @@ def encode_response(
     if error is not None:
         return (), response._parameters, (int(error._code), error._message)
     if wanted is not None:
-        keep_wanted(response, wanted)
+        dropped = keep_wanted(response, wanted)
+    outputs: Tuple[Any, ...]
     if placements:
-        return _placed(response, outgoing, placements), response._parameters, None
-    return (
-        tuple([encode_tensor(output, outgoing) for output in response._outputs]),
-        response._parameters,
-        None,
-    )
+        outputs = _placed(response, outgoing, placements)
+    else:
+        outputs = tuple([encode_tensor(output, outgoing) for output in response._outputs])
+    if dropped:
+        outputs += tuple([(name, DROPPED, (), b"", False) for name in dropped])
+    return outputs, response._parameters, None
 
 
 def _placed(

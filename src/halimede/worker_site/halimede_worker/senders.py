@@ -2,7 +2,18 @@
 
 import enum
 import threading
-from typing import Callable, Container, ContextManager, Dict, Optional, Protocol, SupportsIndex, Tuple, Union
+from typing import (
+    Callable,
+    Container,
+    ContextManager,
+    Dict,
+    Optional,
+    Protocol,
+    Sequence,
+    SupportsIndex,
+    Tuple,
+    Union,
+)
 
 from .arguments import UINT32, Signature
 from .errors import TritonModelException
@@ -16,10 +27,13 @@ FINAL = 1
 class Transmitter(Protocol):
     """What brings responses to the server."""
 
-    def transmit(self, number: int, response: Optional[InferenceResponse], final: bool) -> None:
+    def transmit(
+        self, number: int, response: Optional[InferenceResponse], final: bool, dropped: Sequence[str] = ()
+    ) -> None:
         """Send a response to the request of that number; None only says that no more will follow.
 
-        What nobody requested is no longer in the response. Called by one thread at a time for one request.
+        What nobody requested is no longer in the response: `dropped` has the names. Called by one thread at a time for
+        one request.
         """
 
     def together(self) -> "ContextManager[None]":
@@ -158,8 +172,8 @@ class InferenceResponseSender:
         try:
             if self._take is not None:
                 self._take(response)
-            keep_wanted(response, self._wanted)
-            self._transmitter.transmit(self._number, response, final)
+            dropped = keep_wanted(response, self._wanted)
+            self._transmitter.transmit(self._number, response, final, dropped)
         except BaseException:
             if window is not None:
                 window.credit(1)

@@ -3,7 +3,7 @@
 import os
 import threading
 from contextlib import contextmanager
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from .errors import TritonModelException
 from .messages import wire
@@ -37,8 +37,10 @@ class SocketTransmitter:
             self._send_gathered()
             self._gathered.responses = None
 
-    def transmit(self, number: int, response: Optional[InferenceResponse], final: bool) -> None:
-        """Send a response to the request of that number."""
+    def transmit(
+        self, number: int, response: Optional[InferenceResponse], final: bool, dropped: Sequence[str] = ()
+    ) -> None:
+        """Send a response to the request of that number, and the names of outputs that were taken out of it."""
         gathered = self._gathered.responses
         if response is None:
             if gathered is not None:
@@ -48,7 +50,7 @@ class SocketTransmitter:
             return
         outgoing = self._memory.outgoing()
         try:
-            encoded = encode_response(response, None, outgoing)
+            encoded = encode_response(response, None, outgoing, dropped=dropped)
             if gathered is not None and not outgoing.fresh:
                 gathered.append((number, encoded, final))
                 return
