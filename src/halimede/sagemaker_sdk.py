@@ -7,37 +7,29 @@ boto3 honours AWS_ENDPOINT_URL. The SageMaker SDKs are made of boto3, but ask fo
 
     use_host()
 
-`sagemaker.Session()`, its `default_bucket()` and `get_execution_role()` speak to the host, without a network. That is
-so for the SageMaker Python SDK (``sagemaker``) and for ``sagemaker-core``.
+every session of boto3 speaks to the host, without a network, and so do `sagemaker.Session()`,
+`sagemaker.Session(boto_session=boto3.Session())`, `default_bucket()` and `get_execution_role()`. That is so for the
+SageMaker Python SDK (``sagemaker``) and for ``sagemaker-core``.
 """
 
 import os
+from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+from botocore.session import Session
 
 _VARIABLE = "AWS_ENDPOINT_URL"
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
-
-class HostSession(boto3.Session):  # type: ignore[misc]  # boto3 says nothing of its types
-    """A boto3 session whose clients speak to the host, even where their makers name an address of Amazon's.
-
-    It takes the arguments of `boto3.Session`.
-    """
-
-    def client(self, service_name: str, *arguments: Any, **options: Any) -> Any:
-        """A client of a service, as `boto3.Session.client` makes it."""
-        return super().client(service_name, *arguments, **_redirected(options))
-
-    def resource(self, service_name: str, *arguments: Any, **options: Any) -> Any:
-        """A resource of a service, as `boto3.Session.resource` makes it."""
-        return super().resource(service_name, *arguments, **_redirected(options))
+_create_client = Session.create_client
 
 
-def use_host() -> HostSession:
-    """Make boto3's default session one that speaks to the host, and give it, for SDKs that are given a session.
+def use_host() -> boto3.Session:
+    """Let all sessions of boto3 speak to the host, those that exist included, and give the default one.
+
+    Clients for which an address of Amazon's is named go to the host. Any other address that is named stays.
 
     Raises:
         RuntimeError: AWS_ENDPOINT_URL does not say where the host is.
@@ -45,11 +37,17 @@ def use_host() -> HostSession:
     if not os.environ.get(_VARIABLE):
         msg = f"{_VARIABLE} is not set; evaluate what `halimede host --print-env` prints"
         raise RuntimeError(msg)
-    session = boto3.DEFAULT_SESSION = HostSession()
-    return session
+    # all clients of boto3 come from here, however their session was imported, made or derived
+    Session.create_client = _create_redirected_client
+    if boto3.DEFAULT_SESSION is None:
+        boto3.setup_default_session()
+    return boto3.DEFAULT_SESSION
 
 
-def _redirected(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a client, without an endpoint that is Amazon's."""
-    host = urlsplit(options.get("endpoint_url") or "").hostname or ""
-    return {**options, "endpoint_url": None} if host.endswith(_AMAZON) else options
+@wraps(_create_client)
+def _create_redirected_client(
+    session: Session, *arguments: Any, endpoint_url: str | None = None, **options: Any
+) -> Any:
+    host = urlsplit(endpoint_url or "").hostname or ""
+    named = None if host.endswith(_AMAZON) else endpoint_url
+    return _create_client(session, *arguments, endpoint_url=named, **options)

@@ -16,6 +16,7 @@ from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.addresses import is_wildcard, url_of
 from halimede.hosting.api.dispatcher import Dispatcher
+from halimede.hosting.api.iam import iam_service
 from halimede.hosting.api.services import Service
 from halimede.hosting.api.sts import sts_service
 from halimede.hosting.asynchronous.asynchronous import Asynchronous
@@ -234,6 +235,7 @@ class Host:
             cloudwatch_service(self._metering.stores, self._flush, alarms=alarm_operations(self._alarms)),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
+            iam_service(),
             self._sns.service(),
         ]
 

@@ -96,9 +96,20 @@ def read_signature(head: Head) -> Signature | None:
 
 def claimed_region(authorization: str) -> str:
     """The region of the credential with which an Authorization header begins; "" if it begins with none."""
-    _, found, credential = authorization.partition(f"{ALGORITHM} Credential=")
-    scope = _scope(credential.strip()) if found else None
+    scope = _claimed(authorization)
     return "" if scope is None else scope[2]
+
+
+def claimed_service(authorization: str) -> str:
+    """The service for which an Authorization header says to sign; "" if it names none."""
+    scope = _claimed(authorization.partition(",")[0])
+    return "" if scope is None else scope[3]
+
+
+def _claimed(credential: str) -> tuple[str, str, str, str] | None:
+    """Key, date, region and service of the first part of an Authorization header; None if it is no credential."""
+    _, found, scope = credential.partition(f"{ALGORITHM} Credential=")
+    return _scope(scope.strip()) if found else None
 
 
 def _scope(credential: str) -> tuple[str, str, str, str] | None:

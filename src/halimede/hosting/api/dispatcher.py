@@ -3,6 +3,7 @@
 /endpoints/…          the runtime
 X-Amz-Target          JSON services: sagemaker, application-autoscaling, monitoring, logs
 smithy-protocol       refused: CBOR, which newer SDKs of other languages would rather speak
+signed for another    refused by the service's name
 POST / with a form    the query protocol: sts, monitoring
 /metrics, /ping       the host's own pages
 /offers/…             objects for other machines; the path is the permission
@@ -20,8 +21,9 @@ from halimede.hosting.access.keys import Key
 from halimede.hosting.access.permissions import check_account, check_endpoints
 from halimede.hosting.access.program_images import ProgramImageGate
 from halimede.hosting.access.refusals import RefusedError, for_query, for_s3
+from halimede.hosting.access.signature import claimed_service
 from halimede.hosting.access.web_pages import Judgement, WebPageGuard
-from halimede.hosting.api import json_protocol, query_protocol
+from halimede.hosting.api import json_protocol, other_services, query_protocol
 from halimede.hosting.api.bodies import decoded
 from halimede.hosting.api.digests import digest, target_of
 from halimede.hosting.api.runtime import AsyncInvocations, Runtime
@@ -45,6 +47,7 @@ Page = Callable[[Request], None]
 Offers = Callable[[Request], Coroutine[Any, Any, None]]
 
 _OFFERS = "/offers/"
+_S3 = "s3"
 
 
 class _Kind(Enum):
@@ -56,6 +59,7 @@ class _Kind(Enum):
     CBOR = "a service's that speaks CBOR"
     QUERY = "a service's of the query protocol"
     STORE = "the object store's"
+    OTHER = "a service's that the host does not have"
 
 
 class ObjectService(Protocol):
@@ -138,6 +142,8 @@ class Dispatcher:
             json_protocol.answer_error(request, error, "1.0", new_request_id())
         elif kind is _Kind.QUERY:
             self._tasks.begin(request, self._query(request))
+        elif kind is _Kind.OTHER:
+            self._other(request)
         elif self._s3 is not None:
             self._tasks.begin(request, self._store(request))
         else:
@@ -150,13 +156,15 @@ class Dispatcher:
             return _Kind.PAGE
         if path.startswith(_OFFERS) and self._offers is not None and _may_be_offer(head):
             return _Kind.OFFER
+        service = claimed_service(head.headers.get("authorization", ""))
+        is_other = bool(service) and service not in self._signed_for
         if "x-amz-target" in head.headers:
-            return _Kind.JSON
+            return _Kind.OTHER if is_other and self._service_of(head) is None else _Kind.JSON
         if "smithy-protocol" in head.headers:
-            return _Kind.CBOR
+            return _Kind.OTHER if is_other else _Kind.CBOR
         if path == "/" and head.method == "POST" and not head.query:
-            return _Kind.QUERY
-        return _Kind.STORE
+            return _Kind.OTHER if is_other else _Kind.QUERY
+        return _Kind.STORE if service in ("", _S3) else _Kind.OTHER
 
     def _passes(self, request: Request, judgement: Judgement) -> bool:
         """Whether a request is to be served; otherwise it has been answered."""
@@ -234,6 +242,18 @@ class Dispatcher:
         namespace = service.model.metadata.get("xmlNamespace", "")
         query_protocol.answer(request, name, model, answer, namespace, request_id)
 
+    def _other(self, request: Request) -> None:
+        """Refuse a call of a service that the host does not have."""
+        head = request.head
+        service = claimed_service(head.headers["authorization"])
+        try:
+            self._gate.recognize(head)
+            error = other_services.unavailable(head, service, {*self._signed_for, _S3})
+        except ApiError as refusal:
+            self._note(request, refusal)
+            error = refusal
+        other_services.answer_error(request, error, service, new_request_id())
+
     async def _admitted(
         self, request: Request, services: Collection[str]
     ) -> tuple[bytes, Caller, Key | None]:
@@ -257,7 +277,7 @@ class Dispatcher:
         assert self._s3 is not None
         head = request.head
         try:
-            caller, key = self._gate.admit(head, target_of(head), None, ("s3",))
+            caller, key = self._gate.admit(head, target_of(head), None, (_S3,))
         except ApiError as error:
             self._note(request, error)
             self._s3.refuse(request, for_s3(error))
