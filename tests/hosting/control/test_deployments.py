@@ -443,13 +443,12 @@ async def test_an_update_that_an_earlier_version_began_goes_on_after_a_restart(t
 
 
 def _forget_what_is_new(path: Path) -> None:
-    """Have the state of endpoints as it was kept before there were policies."""
+    """Have the state of endpoints as it was kept before there were policies, which noted what updates are."""
     with sqlite3.connect(path) as database:
         [(document,)] = database.execute("SELECT document FROM documents WHERE kind = 'endpoint'").fetchall()
         endpoint = json.loads(document)
         del endpoint["progress"], endpoint["mixed"]
-        for fleet in ("current", "pending"):
-            del endpoint[fleet]["is_update"]
+        endpoint["current"]["is_update"], endpoint["pending"]["is_update"] = False, True
         changed = json.dumps(endpoint)
         database.execute("UPDATE documents SET document = ? WHERE kind = 'endpoint'", (changed,))
     database.close()

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.identity import EndpointId
+from halimede.hosting.routing.meters import NoMeter
 from halimede.hosting.specs import Container
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance
 from tests.hosting.control.fakes import QUICK, URL, World, on_loop, variant
@@ -350,3 +352,24 @@ async def test_multi_model_instances_join_the_residency(tmp_path: Path) -> None:
         assert spec.container == Container("halimede", "s3://bucket/models/", multi_model=True)
         await world.call("DeleteEndpoint", EndpointName="e")
         await wait_until_async(lambda: not world.residencies)
+
+
+@on_loop
+async def test_requests_are_counted_by_the_first_configuration_and_by_later_ones(tmp_path: Path) -> None:
+    counted = []
+
+    def make_meter(endpoint: EndpointId, variant_name: str, config: str) -> NoMeter:
+        counted.append((endpoint.name, variant_name, config))
+        return NoMeter()
+
+    async with World(tmp_path, make_meter=make_meter) as world:
+        await world.serve()
+        assert counted == [("e", "A", "c")]
+        await world.controller.stop(leave=True)
+        await world.start()
+        await wait_until_async(lambda: counted == [("e", "A", "c")] * 2)
+        await world.describe()
+        await world.create_config("c2")
+        await world.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
+        assert (await world.describe())["EndpointConfigName"] == "c2"
+        assert counted[2:] == [("e", "A", "c2")]

@@ -1,4 +1,4 @@
-"""Metrics while an update is under way: those of the new fleet also under the name of its configuration."""
+"""Metrics while an update is under way: those of a fleet also under the name of its configuration."""
 
 from functools import partial
 from pathlib import Path

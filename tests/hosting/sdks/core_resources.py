@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import boto3
 from botocore.exceptions import ClientError
 from sagemaker_core.helper.session_helper import Session, get_execution_role
 from sagemaker_core.resources import Endpoint, EndpointConfig, Model
@@ -14,7 +15,7 @@ from halimede.sagemaker_sdk import use_host
 archive, picture, result = map(Path, sys.argv[1:])
 said: dict[str, object] = {}
 use_host()
-session = Session()
+session = Session(boto_session=boto3.Session())
 role = get_execution_role(session)
 data = session.upload_data(str(archive), key_prefix="core")
 image = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.09-py3"

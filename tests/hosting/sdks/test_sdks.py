@@ -29,6 +29,8 @@ SCRIPTS = {
     "classic_transform": ("read_digit.tar.gz",),
     "classic_monitoring": ("read_digit.tar.gz",),
     "classic_async": ("read_digit.tar.gz",),
+    "classic_notebook": ("read_digit.tar.gz",),
+    "classic_notebook_many": ("digits.tar.gz",),
     "core_resources": ("read_digit.tar.gz",),
     "core_experiment": ("read_digit.tar.gz",),
 }
@@ -168,6 +170,35 @@ def test_an_endpoint_is_monitored(said: Documents) -> None:
     assert said["attached"]
     assert (said["hourly"], said["stopped"], said["started"]) == ("cron(0 * ? * * *)", "Stopped", "Scheduled")
     assert said["left"] == 0
+
+
+@pytest.mark.parametrize("said", ["classic_notebook"], indirect=True)
+def test_notebook_with_one_model_runs_in_sessions_of_its_own(said: Documents) -> None:
+    assert said == {
+        "role": ROLE,
+        "account": "000000000000",
+        "bucket": "sagemaker-us-east-1-000000000000",
+        "model": True,
+        "status": "InService",
+        "json": "seven",
+        "binary": "seven",
+        "downloaded": True,
+    }
+
+
+@pytest.mark.parametrize("said", ["classic_notebook_many"], indirect=True)
+def test_notebook_with_many_models_scales_them_and_sees_their_metrics(said: Documents) -> None:
+    assert said == {
+        "policies": ["GPUUtil-ScalingPolicy"],
+        "digits": [7] * 5,
+        "Invocations": 5,
+        "Invocation4XXErrors": 0,
+        "ModelCacheHit": 0,
+        "waited": ["ModelLoadingWaitTime", "ModelDownloadingTime", "ModelLatency"],
+        "by configuration": 5,
+        "registry": "UnknownOperationException",
+        "lambda": "the service 'lambda' is not available here",
+    }
 
 
 @pytest.mark.parametrize("said", ["core_resources"], indirect=True)

@@ -280,7 +280,7 @@ class Controller:
         record = endpoint.record
         if record.status is not Status.UPDATE_ROLLBACK_FAILED:
             _check_changeable(record)
-        fleet = replace(self._fleet(request["EndpointConfigName"], caller), is_update=True)
+        fleet = self._fleet(request["EndpointConfigName"], caller)
         deployment = deployment_of(request)
         if request.get("RetainDeploymentConfig"):
             deployment = deployment or record.deployment

@@ -213,7 +213,7 @@ class Fleet:
                 record.id,
                 variant,
                 record.weights[variant.name],
-                record.config_name if record.is_update else "",
+                record.config_name,
                 is_shadow=variant.name in record.shadows(),
             )
             for variant in record.variants()

@@ -40,7 +40,6 @@ class FleetRecord:
         models: model's name → the model, as it was then.
         weights: variant → its share of the traffic now.
         counts: variant → how many instances it is to have.
-        is_update: it took another one's place, or is to: its requests are counted by its configuration too.
     """
 
     id: str
@@ -49,7 +48,6 @@ class FleetRecord:
     models: dict[str, dict[str, Any]]
     weights: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    is_update: bool = False
 
     def variants(self) -> list[Variant]:
         """The variants, as they were asked for; those that shadow others last."""
@@ -85,6 +83,12 @@ class FleetRecord:
             record.weights[variant.name] = variant.weight
             record.counts[variant.name] = variant.count
         return record
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "FleetRecord":
+        """The fleet that was kept."""
+        # earlier versions noted `is_update`, since only updates were counted by their configuration
+        return cls(**{name: value for name, value in document.items() if name != "is_update"})
 
 
 def variants_of(config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -155,7 +159,7 @@ class EndpointRecord:
     def from_document(cls, document: Mapping[str, Any]) -> "EndpointRecord":
         """The endpoint that was kept."""
         fleets = {
-            name: FleetRecord(**document[name]) if document.get(name) else None
+            name: FleetRecord.from_document(document[name]) if document.get(name) else None
             for name in ("current", "pending", "mixed")
         }
         progress = document.get("progress")
