@@ -15,7 +15,7 @@ from halimede.config.validate import validate as validate_config
 from halimede.core.clock import VirtualClock
 from halimede.core.datatypes import FP32
 from halimede.core.errors import HalimedeError, NotFoundError
-from halimede.core.requests import InferRequest, InferResponse, ParameterValue
+from halimede.core.requests import InferRequest, InferResponse, ParameterValue, Respond
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.model import EnsembleModel
 from halimede.engine.ensembles.plan import EnsemblePlan
@@ -230,13 +230,14 @@ class Bench:
         self,
         inputs: dict[str, Tensor] | None = None,
         outputs: Sequence[str] = (),
+        respond: Respond | None = None,
         **settings: object,
     ) -> InferRequest:
-        """Send the ensemble a request, by default with X = [1]."""
+        """Send the ensemble a request, by default with X = [1]; its responses are in `answers` or go to `respond`."""
         request = InferRequest(
             "e",
             {"X": tensor(1)} if inputs is None else inputs,
-            self._respond,
+            respond or self._respond,
             outputs=tuple(outputs),
             id=str(settings.pop("id", "")),
         )

@@ -1,7 +1,9 @@
+import sys
+
 from halimede.core.errors import InternalError
-from halimede.core.requests import InferRequest
+from halimede.core.requests import InferRequest, InferResponse, Respond
 from tests.engine.ensembles.conftest import Start
-from tests.engine.ensembles.fakes import Bench, ensemble, model, step, values
+from tests.engine.ensembles.fakes import Bench, ensemble, model, step, tensor, values
 
 
 def limited(start: Start, inflight: int = 2) -> Bench:
@@ -62,12 +64,108 @@ def test_a_producer_that_sends_all_the_same_is_held_until_the_last_waits_no_more
     assert not is_held(many.requests[0])
 
 
-def test_the_limit_is_for_each_request_by_itself(start: Start) -> None:
-    bench = limited(start, inflight=1)
-    for index in range(2):
-        bench.infer()
-        bench.fake("many").send(1, index=index)
-    assert len(bench.fake("each").requests) == 2
+def test_all_requests_to_the_ensemble_share_the_limit_of_a_step(start: Start) -> None:
+    config = ensemble(step("fast", "IN=X", "OUT=t"), step("slow", "IN=t", "OUT=Y"), inflight=2)
+    bench = start(config, model("fast"), model("slow"))
+    fast, slow = bench.fake("fast"), bench.fake("slow")
+    answered: list[float] = []
+    for number in range(7):
+        bench.infer({"X": tensor(number)}, respond=first_value_into(answered))
+    most = 0
+    while fast.requests or slow.requests:
+        assert len(fast.requests) <= 2
+        assert len(slow.requests) <= 2
+        most = max(most, len(slow.requests))
+        pick = fast if fast.requests else slow
+        pick.send(*values(pick.requests[0].inputs["IN"]))
+    assert most == 2
+    assert answered == list(range(7))
+    assert bench.ensemble.inflight == 0
+
+
+def test_requests_with_different_outputs_share_the_limit(start: Start) -> None:
+    config = ensemble(step("both", "IN=X", "OUT=Y OTHER=Z"), outputs="Y Z", inflight=1)
+    bench = start(config, model("both", outputs="OUT OTHER"))
+    for outputs in (("Y",), ("Z",), ()):
+        bench.infer(outputs=outputs, respond=lambda response, final: None)
+    assert len(bench.fake("both").requests) == 1
+
+
+def test_a_request_that_is_cancelled_while_it_waits_leaves_the_order_and_takes_no_place(start: Start) -> None:
+    bench = start(ensemble(step("one", "IN=X", "OUT=Y"), inflight=1), model("one"))
+    one = bench.fake("one")
+    answered: list[float] = []
+    errors: list[str] = []
+    bench.infer({"X": tensor(0)}, respond=first_value_into(answered))
+    waiting = bench.infer({"X": tensor(1)}, respond=error_into(errors))
+    bench.infer({"X": tensor(2)}, respond=first_value_into(answered))
+    waiting.cancel()
+    assert errors == ["[request id: <id_unknown>] the request was cancelled"]
+    while one.requests:
+        one.send(*values(one.requests[0].inputs["IN"]))
+    assert answered == [0, 2]
+    assert [values(request.inputs["IN"]) for request in one.seen] == [[0], [2]]
+
+
+def test_a_request_that_fails_frees_its_places_for_others(start: Start) -> None:
+    config = ensemble(
+        step("left", "IN=X", "OUT=t"),
+        step("right", "IN=X", "OUT=u"),
+        step("join", "A=t B=u", "OUT=Y"),
+        inflight=1,
+    )
+    bench = start(config, model("left"), model("right"), model("join", inputs="A B"))
+    left, right, join = (bench.fake(name) for name in ("left", "right", "join"))
+    answered: list[float] = []
+    errors: list[str] = []
+    bench.infer({"X": tensor(0)}, respond=error_into(errors))
+    bench.infer({"X": tensor(1)}, respond=first_value_into(answered))
+    left.fail(InternalError("boom"))
+    assert len(left.requests) == 1
+    right.send(0)
+    assert len(errors) == 1
+    left.send(1)
+    right.send(1)
+    join.send(1)
+    assert answered == [1]
+
+
+def test_a_long_queue_of_requests_that_are_answered_at_once_does_not_recurse(start: Start) -> None:
+    count = 5 * sys.getrecursionlimit()
+    config = ensemble(step("one", "IN=X", "OUT=Y"), inflight=1)
+    bench = start(config, model("one"))
+    errors: list[str] = []
+    for _ in range(count):
+        bench.infer(respond=error_into(errors))
+    one = bench.fake("one")
+    del bench.models["one"]
+    one.fail(InternalError("boom"))
+    assert len(errors) == count
+    assert bench.ensemble.inflight == 0
+
+
+def first_value_into(answered: list[float]) -> Respond:
+    """Collects the first value of output Y."""
+
+    def respond(response: InferResponse | None, final: bool) -> None:
+        assert final
+        assert response is not None
+        assert response.error is None
+        answered.append(values(response.outputs["Y"])[0])
+
+    return respond
+
+
+def error_into(errors: list[str]) -> Respond:
+    """Collects the error's message."""
+
+    def respond(response: InferResponse | None, final: bool) -> None:
+        assert final
+        assert response is not None
+        assert response.error is not None
+        errors.append(response.error.message)
+
+    return respond
 
 
 def test_only_what_is_upstream_of_a_full_step_is_held_back(start: Start) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.requests import InferRequest, InferResponse, Respond
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.plan import EnsemblePlan
 from tests.engine.ensembles.fakes import Answer, Bench, FakeModel, model, ports, step, tensor, values
@@ -40,6 +40,9 @@ class Node:
             made.append({name: float(number) for name, number in numbers.items() if number % 7})
         # of a response without any output a decoupled model could not say whether it is one
         return [each for each in made if each] if self.decoupled else made
+
+
+Answers = list[tuple[InferResponse | None, bool]]
 
 
 @dataclass(frozen=True)
@@ -171,33 +174,47 @@ class Player:
                 request.respond(None, True)
 
 
+def into(answers: Answers) -> Respond:
+    """Collects responses, each with whether it is the final one."""
+    return lambda response, final: answers.append((response, final))
+
+
 @settings(max_examples=100, deadline=None)
-@given(graphs(), st.data(), st.booleans(), st.booleans())
+@given(graphs(), st.data(), st.booleans(), st.lists(st.booleans(), min_size=1, max_size=3))
 def test_an_ensemble_gives_what_its_graph_says(
-    graph: Graph, draw: st.DataObject, obedient: bool, both: bool
+    graph: Graph, draw: st.DataObject, obedient: bool, requests: list[bool]
 ) -> None:
-    inputs = {"X0": 1.0, "X1": 2.0} if both else {"X0": 1.0}
     some = draw.draw(st.lists(st.sampled_from(graph.outputs), unique=True))
     wanted = [name for name in graph.outputs if not some or name in some]
-    expected = graph.evaluate(inputs, wanted)
     player = Player(graph, draw, obedient)
-    if expected is None:
+    if graph.evaluate({"X0": 1.0}, wanted) is None:
         configs = {fake.name: fake.config for fake in player.fakes}
         with pytest.raises(InvalidArgumentError, match="inputs originated from different decoupled models"):
             EnsemblePlan.from_config(graph.config(), lambda name, version: configs[name])
         return
     bench = Bench(graph.config(), *player.fakes)
     try:
-        bench.infer({name: tensor(value) for name, value in inputs.items()}, outputs=some)
+        streams: list[tuple[list[Values] | None, Answers]] = []
+        for number, both in enumerate(requests):
+            inputs = {"X0": 1.0 + 2 * number} | ({"X1": 2.0 + 2 * number} if both else {})
+            answers: Answers = []
+            streams.append((graph.evaluate(inputs, wanted), answers))
+            bench.infer(
+                {name: tensor(value) for name, value in inputs.items()},
+                outputs=some,
+                respond=into(answers),
+            )
         player.play()
-        assert bench.ended
-        responses = [each for each, _ in bench.answers if each is not None]
-        assert all(each.error is None for each in responses)
-        got = [{name: values(each)[0] for name, each in response.outputs.items()} for response in responses]
-        assert got == expected
-        for response in responses:
-            for each in response.outputs.values():
-                player.delivered[id(each)] += 1
+        for expected, answers in streams:
+            assert [final for _, final in answers] == [False] * (len(answers) - 1) + [True]
+            responses = [each for each, _ in answers if each is not None]
+            assert all(each.error is None for each in responses)
+            assert expected == [
+                {name: values(each)[0] for name, each in response.outputs.items()} for response in responses
+            ]
+            for response in responses:
+                for each in response.outputs.values():
+                    player.delivered[id(each)] += 1
         assert all(each.shared for each in player.kept if player.delivered[id(each)] > 1)
         assert bench.ensemble.inflight == 0
     finally:

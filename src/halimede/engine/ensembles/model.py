@@ -13,6 +13,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.cache.access import CacheAccess
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.run import EnsembleRun
+from halimede.engine.ensembles.step_limits import StepLimits
 from halimede.engine.served_model import Find, InstanceActivity, ServedModel
 from halimede.engine.statistics import BatchStatistics, FailureReason, ModelStatistics
 from halimede.engine.tracing.recording import record_queued
@@ -78,6 +79,7 @@ class EnsembleModel:
         self._clock = clock
         self._loop = loop
         self._labels = labels
+        self._limits = StepLimits(plan.max_inflight) if plan.max_inflight else None
         self._stopping = False
         self._drained: asyncio.Future[None] | None = None
         self._cache = None if cache is None else cache.open(statistics, clock, self._start, self)
@@ -136,7 +138,7 @@ class EnsembleModel:
 
     def _start(self, request: InferRequest) -> None:
         """Run a request whose response is not in the cache."""
-        run = EnsembleRun(self.plan, request, self._find, self._clock.now, self)
+        run = EnsembleRun(self.plan, request, self._find, self._clock.now, self, self._limits)
         if request.cancelled:
             run.error = CancelledError(request.prefix + "the request was cancelled before it was queued")
         run.start()

@@ -25,7 +25,7 @@ class EnsemblePlan:
         name: the ensemble.
         signature: what it takes and gives; it is decoupled if any of its steps is.
         steps: the steps, each behind those that it reads from.
-        max_inflight: requests that one step may have in flight for one request to the ensemble; 0 for any number.
+        max_inflight: requests that each step may have in flight, of all requests to the ensemble; 0 for any number.
     """
 
     def __init__(

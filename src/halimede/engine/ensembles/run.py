@@ -22,6 +22,7 @@ from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Producer
 from halimede.engine.ensembles.plan import EnsemblePlan
 from halimede.engine.ensembles.routes import Slot, Stage, Step
+from halimede.engine.ensembles.step_limits import StepLimits, Waiter
 from halimede.engine.ensembles.steps import RunningStep, changed_sequence, staying_outputs
 from halimede.engine.served_model import Find
 from halimede.engine.tracing.recording import trace_caused_request
@@ -52,8 +53,8 @@ class EnsembleRun:
     """
 
     __slots__ = (
-        "_cap",
         "_find",
+        "_limits",
         "_now",
         "_outcome",
         "_plan",
@@ -62,7 +63,6 @@ class EnsembleRun:
         "_root",
         "_route",
         "_running",
-        "_taken",
         "_waiting",
         "error",
         "finished_ns",
@@ -80,6 +80,7 @@ class EnsembleRun:
         find: Find,
         now: Callable[[], int],
         outcome: Outcome,
+        limits: StepLimits | None = None,
     ) -> None:
         """A run that is yet to start.
 
@@ -89,6 +90,7 @@ class EnsembleRun:
             find: gives the models of the steps.
             now: the time, in nanoseconds.
             outcome: who is told when it is over.
+            limits: which steps may run, if the ensemble has limits.
         """
         self.request = request
         self.error: HalimedeError | None = None
@@ -103,10 +105,8 @@ class EnsembleRun:
         self._ready: deque[tuple[Iteration, Stage]] = deque()
         self._pumping = False
         self._running: set[RunningStep] = set()
-        # with max_inflight_requests: by step, how many run, and which iterations wait for one of them to finish
-        self._cap = plan.max_inflight
-        self._taken: dict[Step, int] = {}
-        self._waiting: dict[Step, deque[Iteration]] = {}
+        self._limits = limits
+        self._waiting: set[Waiter] = set()
 
     def start(self) -> None:
         """Run the first steps. The request is answered through its `respond`."""
@@ -136,6 +136,18 @@ class EnsembleRun:
         if final:
             self._end(running)
         self._pump()
+        if final and self._limits is not None:
+            self._limits.release(running.step)
+
+    def admitted(self, waiter: Waiter) -> None:
+        """Run a step that waited for room."""
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
+            self._send_request(waiter.iteration, waiter.step)
+            self._release(waiter.iteration)
+            self._pump()
+        elif self._limits is not None:
+            self._limits.release(waiter.step)
 
     def computed(self, input_ns: int, infer_ns: int, output_ns: int) -> None:
         """Count what a step took to compute."""
@@ -221,20 +233,23 @@ class EnsembleRun:
                     self._respond(iteration)
         finally:
             self._pumping = False
-        if not self._running and not self.finished_ns:
+        if not self._running and not self._waiting and not self.finished_ns:
             self._finish()
 
     # Steps
 
     def _run(self, iteration: Iteration, step: Step) -> None:
-        """Send a step's model its request, or let that wait for one before it."""
-        if self._cap:
-            taken = self._taken.get(step, 0)
-            if taken >= self._cap:
-                self._waiting.setdefault(step, deque()).append(iteration)
-                self._hold(iteration)
-                return
-            self._taken[step] = taken + 1
+        """Send a step's model its request, or let that wait for room."""
+        if self._limits is None or self._limits.admit(step):
+            self._send_request(iteration, step)
+            return
+        waiter = Waiter(self, iteration, step)
+        self._waiting.add(waiter)
+        self._limits.wait(waiter)
+        self._hold(iteration)
+
+    def _send_request(self, iteration: Iteration, step: Step) -> None:
+        """Send a step's model its request."""
         planned = step.planned
         running = RunningStep(step, iteration, self.answered)
         request = running.make_request(self.request, self._now)
@@ -260,15 +275,7 @@ class EnsembleRun:
     def _end(self, running: RunningStep) -> None:
         """A step has its final response."""
         self._running.discard(running)
-        step = running.step
-        if self._cap:
-            self._taken[step] -= 1
-            waiting = self._waiting.get(step)
-            if waiting:
-                iteration = waiting.popleft()
-                self._ready.append((iteration, step))
-                self._release(iteration)
-        if step.planned.decoupled:
+        if running.step.planned.decoupled:
             running.iteration.closed = True
             self._send_results()
 
@@ -328,7 +335,7 @@ class EnsembleRun:
 
     def _is_last(self, iteration: Iteration) -> bool:
         """Whether no step is left that could give a response after the iteration's."""
-        if self._running or self._ready:
+        if self._running or self._waiting or self._ready:
             return False
         while iteration.parent is not None:
             iteration = iteration.parent
@@ -384,7 +391,10 @@ class EnsembleRun:
             return
         self.error = error
         self._ready.clear()
-        self._waiting.clear()
+        if self._limits is not None:
+            for waiter in self._waiting:
+                self._limits.leave(waiter)
+            self._waiting.clear()
         for running in list(self._running):
             if running.request is not None:
                 running.request.cancel()
