@@ -87,6 +87,10 @@ LENGTH_OF_JSON = Difference(
     "A length of the JSON that is no number is refused, as later versions do; 2.51 reads 0 or the digits in front.",
     paths=r"^(status|body\.error)$",
 )
+EMPTY_BODY = Difference(
+    "An inference without a body is refused; tritonserver runs the model with an input of no elements.",
+    paths=r"^(status|body|headers|response)",
+)
 LOAD_MISTAKE = Difference(
     "A load whose body cannot be read is a mistake of the client too, and answered by 400.",
     paths=r": status$",

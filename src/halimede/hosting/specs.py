@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from halimede.core.media_types import essence
+
 DEFAULT_DOWNLOAD_TIMEOUT_S = 3600
 """How long fetching and extracting a model may take unless the variant says (ModelDataDownloadTimeoutInSeconds)."""
 
@@ -77,14 +79,14 @@ class DataCapture:
             percentage,
             bool(modes & {"Input", "InputAndOutput"}),
             bool(modes & {"Output", "InputAndOutput"}),
-            tuple(map(str.lower, types.get("CsvContentTypes", ()))),
-            tuple(map(str.lower, types.get("JsonContentTypes", ()))),
+            tuple(map(essence, types.get("CsvContentTypes", ()))),
+            tuple(map(essence, types.get("JsonContentTypes", ()))),
             source,
         )
 
     def encoding(self, content_type: str) -> str:
         """How a body of that type is kept: as ``CSV``, ``JSON`` or ``BASE64``."""
-        media_type = content_type.partition(";")[0].strip().lower()
+        media_type = essence(content_type)
         if media_type in self.csv_types:
             return "CSV"
         return "JSON" if media_type in self.json_types else "BASE64"

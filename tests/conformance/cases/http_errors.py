@@ -10,6 +10,7 @@ from tests.conformance.cases.http_infer import ADD_SUB, PATH
 from tests.conformance.differences import (
     BAD_COMPRESSION,
     CONTENT_LENGTH_AND_CHUNKED,
+    EMPTY_BODY,
     LENGTH_OF_JSON,
     MALFORMED_HTTP,
     OUT_OF_RANGE,
@@ -339,6 +340,8 @@ CASES: list[Case] = [
     case("raw of a length that does not divide", post("/v2/models/doubles/infer", b"1" * 15, RAW)),
     case("raw strings for a model of two", post("/v2/models/upper/infer", b"text", RAW)),
     case("raw and empty", post("/v2/models/halves/infer", b"", RAW)),
+    case("no body", post("/v2/models/doubles/infer", b""), differs=EMPTY_BODY),
+    case("no body for a model of two inputs", post(PATH, b""), differs=EMPTY_BODY),
     case("raw for an unknown model", post("/v2/models/unknown/infer", b"", RAW)),
     case(
         "raw of a shape that does not divide",

@@ -415,10 +415,11 @@ def test_classification(server: ModelServer) -> None:
     [
         (infer(b"{"), 400, "failed to parse the request JSON buffer"),
         (
-            infer(b"", path="/v2/models/half/infer"),
+            infer(b"", "Inference-Header-Content-Length: 0", path="/v2/models/half/infer"),
             400,
             "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'half'",
         ),
+        (infer(b""), 400, "failed to parse the request JSON buffer: The document is empty. at 0"),
         (infer(floats(outputs=[{"name": "X"}])), 400, "output 'X' for model 'echo'. The outputs are: OUTPUT0"),
         (infer(floats(id="a1", inputs=[])), 400, "[request id: a1] "),
         (infer(floats(), "Content-Encoding: br"), 501, "Unsupported compression type"),

@@ -29,7 +29,8 @@ def test_without_content_type_all_is_json() -> None:
         "application/octet-stream",
         "text/plain; charset=utf-8",
         "application/vnd.sagemaker-triton.binary+json",
-        "application/vnd.sagemaker-triton.binary+json; json-header-size=4",
+        "application/vnd.sagemaker-triton.binary+json;charset=utf-8",
+        "application/vnd.sagemaker-triton.binary+json-header-size=4",
         "",
     ],
 )
@@ -53,10 +54,24 @@ def test_another_media_type_says_nothing(content_type: str) -> None:
         ("2147483647", "2147483647"),
         ("-2147483648", "-2147483648"),
         ("0" * 10_000 + "5", "5"),
+        ('"17"', "17"),
     ],
 )
 def test_the_number_is_read_as_c_does(text: str, digits: str) -> None:
     assert json_length({"content-type": BINARY + text}) == digits
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/vnd.sagemaker-triton.binary+json; json-header-size=17",
+        "application/vnd.sagemaker-triton.binary+json ;json-header-size=17",
+        "Application/Vnd.SageMaker-Triton.Binary+JSON;JSON-Header-Size=17",
+        'application/vnd.sagemaker-triton.binary+json; charset=utf-8; json-header-size="17"',
+    ],
+)
+def test_letter_case_spaces_and_quotes_do_not_matter(content_type: str) -> None:
+    assert json_length({"content-type": content_type}) == "17"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +88,7 @@ def test_the_media_type_must_stand_first() -> None:
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
 def test_any_text_after_the_media_type_is_a_number_or_refused(text: str) -> None:
-    expected = re.match(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", text)
+    expected = re.match(r"[ \t\n\v\f\r]*(?:\"[ \t\n\v\f\r]*(?=[^\"]*\"))?([+-]?[0-9]+)", text)
     if expected is None or int(expected[1]) not in INT32:
         refusal(BINARY + text)
     else:

@@ -212,6 +212,16 @@ def test_a_raw_request_is_the_only_input() -> None:
         check_binary(server.ask(post(VALUES.tobytes(), "/invocations", f"Content-Type: {BINARY}0")))
 
 
+@pytest.mark.parametrize("path", ["/invocations", f"/models/{KEY}/invoke"])
+def test_an_empty_body_is_no_request(path: str) -> None:
+    with hosting(answer=echo) as server:
+        status, message = server.error(post(b"", path, "Content-Type: application/json"))
+        assert (status, message) == (
+            400,
+            "failed to parse the request JSON buffer: The document is empty. at 0",
+        )
+
+
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "text/csv", "nonsense"])
 def test_any_other_content_type_is_json(content_type: str) -> None:
     with endpoint(fake_model("a", answer=echo)) as server:

@@ -48,6 +48,16 @@ def test_what_a_variant_is_told(further: dict[str, Any], expected: DataCapture |
     assert DataCapture.from_document({}) is None
 
 
+@pytest.mark.parametrize(
+    "content_type", ["text/csv", "Text/CSV", "text/csv; charset=utf-8", "text/csv ;header=absent"]
+)
+def test_letter_case_and_parameters_of_a_content_type_do_not_matter(content_type: str) -> None:
+    named = {"CaptureContentTypeHeader": {"CsvContentTypes": ["TEXT/csv; header=present"]}}
+    capture = DataCapture.from_document({**CONFIG, **named})
+    assert capture is not None
+    assert capture.encoding(content_type) == "CSV"
+
+
 @on_loop
 async def test_a_variant_without_capture_has_no_observer(tmp_path: Path) -> None:
     """Its invocations cost nothing more."""

@@ -104,6 +104,18 @@ def _array(datatype: Datatype, rng: np.random.Generator) -> np.ndarray:
     return (rng.random((2, 3)) * 100).astype(datatype.numpy)
 
 
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "application/vnd.sagemaker-triton.binary+json ; json-header-size=",
+        "APPLICATION/VND.SageMaker-Triton.Binary+JSON;JSON-header-size=",
+        "application/vnd.sagemaker-triton.binary+json;charset=utf-8;json-header-size=",
+    ],
+)
+def test_binary_bodies_are_known_however_their_content_type_is_written(media_type: str) -> None:
+    assert list(Payload(_HEAD + b"12345678", f"{media_type}{len(_HEAD)}").tensors()) == ["x"]
+
+
 @pytest.mark.parametrize("key", ["inputs", "outputs"])
 def test_tensors_of_every_datatype_come_back_from_binary_bodies(key: str) -> None:
     """Beside one that came as JSON."""
@@ -220,7 +232,7 @@ _STRINGS = _HEAD.replace(b"FP32", b"BYTES")
         (
             _HEAD[:50],
             f"{_BINARY}{len(_HEAD)}",
-            "the body has 50 bytes, which is less than its 91 bytes of JSON",
+            "the body has 50 bytes, which cannot begin with 91 bytes of JSON",
         ),
         (
             b"1234",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from halimede.cli.hosting.client import HostClient, host_options
+from halimede.core.media_types import essence
 
 _PART_BYTES = 1 << 20
 
@@ -135,7 +136,7 @@ def _enqueue(host: HostClient, parameters: Mapping[str, Any]) -> int:
 
 def _is_text(content_type: str) -> bool:
     """Whether a body is text, so that a line end after it changes nothing."""
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = essence(content_type)
     return kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+json", "+xml"))
 
 

@@ -5,23 +5,26 @@ from collections.abc import Mapping
 from typing import Final
 
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.media_types import essence, parameter
 from halimede.frontends.http.memo import Memo
 
 _MAX_MEMO_TEXT: Final = 128
 _INT32: Final = range(-(1 << 31), 1 << 31)
+_PARAMETER: Final = "json-header-size"
 _NUMBER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)0*([0-9]+)")
 """A number as C's `stoi` reads it, whatever follows it."""
 
 
 class BinaryMediaType:
-    """A media type that ends with the number of bytes.
+    """A media type whose parameter `json-header-size` is the number of bytes.
 
     Args:
-        start: what the number follows.
+        start: what the number follows in the shortest form.
     """
 
     def __init__(self, start: str) -> None:
         self._start = start
+        self._essence = essence(start)
         self._memo = Memo(self.read_length)
 
     def json_length(self, headers: Mapping[str, str]) -> str | None:
@@ -43,13 +46,14 @@ class BinaryMediaType:
         Raises:
             InvalidArgumentError: as of `json_length`.
         """
-        position = content_type.find(self._start)
-        if position < 0:
+        if essence(content_type) != self._essence:
+            if self._start in content_type:
+                msg = f"expect MIME type for binary data starts with '{self._start}', got: {content_type}"
+                raise InvalidArgumentError(msg)
             return None
-        if position > 0:
-            msg = f"expect MIME type for binary data starts with '{self._start}', got: {content_type}"
-            raise InvalidArgumentError(msg)
-        text = content_type[len(self._start) :]
+        text = parameter(content_type, _PARAMETER)
+        if text is None:
+            return None
         match = _NUMBER.match(text)
         if match is None or len(match[2]) > len("2147483648") or int(match[1] + match[2]) not in _INT32:
             msg = f"Unable to parse inference header size, got: {text}; expected a number of bytes"

@@ -3,7 +3,6 @@
 from typing import Final
 
 from halimede.frontends.http.binary_media_type import BinaryMediaType
-from halimede.frontends.http.codec.response_layout import Headers
 
 BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 """What the number of bytes follows."""
@@ -17,6 +16,6 @@ read_length: Final = _MEDIA_TYPE.read_length
 """The same, of a Content-Type."""
 
 
-def label(json_bytes: int) -> tuple[str, Headers]:
+def label(json_bytes: int) -> tuple[str, tuple[()]]:
     """The label of a response with tensors as bytes after so many bytes of JSON."""
     return f"{BINARY}{json_bytes}", ()

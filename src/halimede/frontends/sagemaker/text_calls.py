@@ -21,7 +21,7 @@ from halimede.frontends.openai.known_models import KnownModel, KnownModels
 from halimede.frontends.openai.profile import Task, read_profile
 from halimede.frontends.openai.replies import ChoiceReplies
 from halimede.frontends.openai.text_request import read_chat, read_completion
-from halimede.frontends.sagemaker.content_type import BINARY
+from halimede.frontends.sagemaker.content_type import json_length
 from halimede.frontends.sagemaker.generated_text import GeneratedText
 from halimede.frontends.sagemaker.prompts import read_prompts
 from halimede.frontends.sagemaker.settings import SagemakerSettings
@@ -68,7 +68,7 @@ class TextCalls:
         received = self._engine.clock.now()
         if not self._is_of_text(self._engine.find(name)):
             return False
-        if exchange.headers.get("content-type", "").startswith(BINARY) or _TENSORS.match(exchange.body):
+        if json_length(exchange.headers) is not None or _TENSORS.match(exchange.body):
             return False
         document = read_object(exchange.body, self._settings.max_input_size)
         task = _task_of(document)

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qsl
 
 from botocore.auth import HmacV1Auth
 
+from halimede.core.media_types import essence
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError
 
@@ -126,7 +127,7 @@ def check_kind(head: Head) -> None:
     """
     if head.headers.get("authorization"):
         return
-    if head.headers.get("content-type", "").startswith("multipart/form-data"):
+    if essence(head.headers.get("content-type", "")) == "multipart/form-data":
         msg = "uploads by forms (presigned POST) are not available in this version; presign a PUT instead"
         raise ApiError("NotImplemented", msg, 501)
     if head.headers.get("x-amz-content-sha256", "").startswith("STREAMING-AWS4-"):

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +14,12 @@ import numpy as np
 
 from halimede.core.datatypes import BF16, BY_NAME
 from halimede.core.errors import HalimedeError
+from halimede.core.media_types import essence
 from halimede.core.tensors import Array, Tensor
 from halimede.frontends.http.codec.json_tensors import tensor_from_json
 from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.sagemaker.content_type import read_length
 
-_BINARY: Final = re.compile(
-    r"application/vnd\.sagemaker-triton\.binary\+json\s*;\s*json-header-size=(\d+)", re.IGNORECASE
-)
 _LINES: Final = ("application/jsonlines", "application/x-jsonlines", "application/x-ndjson")
 _UNNAMED: Final = "data"
 """The name of JSON that is an array or a single value."""
@@ -62,10 +60,6 @@ def decode_values(body: bytes, content_type: str, encoding: str = "BASE64") -> d
         return _decode(body, content_type, encoding)
 
 
-BINARY: Final = "application/vnd.sagemaker-triton.binary+json;json-header-size="
-"""A body's content type, before the number of the bytes of JSON with which the body begins."""
-
-
 def decode_tensors(body: bytes, content_type: str) -> dict[str, Values]:
     """KServe's inputs or outputs that a body holds, by name.
 
@@ -77,8 +71,8 @@ def decode_tensors(body: bytes, content_type: str) -> dict[str, Values]:
         UndecodableError: it holds none, or is damaged.
     """
     with _explained():
-        binary = _BINARY.match(content_type)
-        length = int(binary[1]) if binary is not None else len(body)
+        digits = read_length(content_type)
+        length = len(body) if digits is None else int(digits)
         values = _listed_tensors(parse_json(body[:length]), body, length)
         if values is None:
             raise UndecodableError("the JSON lists no tensors")
@@ -103,10 +97,10 @@ def _explained() -> Iterator[None]:
 
 
 def _decode(body: bytes, content_type: str, encoding: str) -> dict[str, Values]:
-    binary = _BINARY.match(content_type)
-    if binary is not None:
-        return _tensors(body, int(binary[1]))
-    media_type = content_type.partition(";")[0].strip().lower()
+    length = read_length(content_type)
+    if length is not None:
+        return _tensors(body, int(length))
+    media_type = essence(content_type)
     if encoding == "CSV" or media_type == "text/csv":
         return _csv(body)
     if media_type == "text/event-stream":
@@ -126,9 +120,9 @@ def _decode(body: bytes, content_type: str, encoding: str) -> dict[str, Values]:
 def _tensors(body: bytes, length: int) -> dict[str, Values]:
     if not length:
         raise UndecodableError("the body is one tensor without its datatype and shape (json-header-size=0)")
-    if length > len(body):
+    if not 0 < length <= len(body):
         raise UndecodableError(
-            f"the body has {len(body)} bytes, which is less than its {length} bytes of JSON"
+            f"the body has {len(body)} bytes, which cannot begin with {length} bytes of JSON"
         )
     return _document(parse_json(body[:length]), body, length)
 

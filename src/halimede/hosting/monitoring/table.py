@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from halimede.core.media_types import essence
 from halimede.core.tensors import Array
 from halimede.hosting.capture.payloads import UndecodableError
 from halimede.hosting.capture.records import CSV, CaptureRecord, Payload
@@ -211,7 +212,7 @@ def renamed(features: list[Feature], known: Collection[str]) -> list[Feature]:
 
 
 def _is_lines(payload: Payload) -> bool:
-    media_type = payload.content_type.partition(";")[0].strip().lower()
+    media_type = essence(payload.content_type)
     return payload.encoding == CSV or media_type in {"text/csv", *_LINES} or payload.body.lstrip()[:1] == b"["
 
 

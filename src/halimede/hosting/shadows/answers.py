@@ -6,7 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halimede.hosting.capture.payloads import BINARY, UndecodableError, decode_tensors
+from halimede.frontends.sagemaker.content_type import BINARY
+from halimede.hosting.capture.payloads import UndecodableError, decode_tensors
 
 _HEADER_LENGTH = "inference-header-content-length"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from halimede.core.media_types import essence
 from halimede.hosting.errors import invalid
 from halimede.hosting.transform.failures import client_error
 from halimede.hosting.transform.paths import Filter
@@ -120,7 +121,7 @@ class Processing:
 
 
 def _format(content_type: str, member: str) -> Format:
-    found = _FORMATS.get(content_type.partition(";")[0].strip().lower())
+    found = _FORMATS.get(essence(content_type))
     if found is None:
         raise invalid(
             f"DataProcessing needs {member} to be one of {', '.join(_FORMATS)}, not '{content_type}'"

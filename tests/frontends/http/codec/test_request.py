@@ -404,9 +404,9 @@ def test_raw_body_is_the_only_input() -> None:
     assert raw(b"", signature(("IN", FP32, (0, -1)))).shape == (0, 0)
 
 
-def test_no_body_is_a_raw_one() -> None:
-    plan, identifier, inputs = decode(b"", length=None, to=signature(("IN", FP32, (-1,))))
-    assert (inputs["IN"].shape, plan.unlisted.binary, identifier) == ((0,), True, "")
+def test_no_body_is_no_request() -> None:
+    with pytest.raises(InvalidArgumentError, match="request JSON buffer: The document is empty"):
+        decode(b"", length=None, to=signature(("IN", FP32, (-1,))))
 
 
 def test_raw_string_gets_its_length() -> None:

@@ -76,9 +76,9 @@ class RequestDecoder:
             HalimedeError: it is not what the protocol describes.
         """
         available = len(body)
-        if header_length is None and available:
+        if header_length is None:
             length = available
-        elif header_length is None or header_length == "0":
+        elif header_length == "0":
             return self._raw_plan, "", self._decode_raw(body, model, signature)
         else:
             length = _json_length(header_length, available)
