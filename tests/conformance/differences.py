@@ -87,6 +87,10 @@ LENGTH_OF_JSON = Difference(
     "A length of the JSON that is no number is refused, as later versions do; 2.51 reads 0 or the digits in front.",
     paths=r"^(status|body\.error)$",
 )
+COUNTS_GO_ON = Difference(
+    "Without latency counters, counters of requests and executions go on; tritonserver leaves them at 0.",
+    paths=r"nv_(inference_(request_success|request_failure|count|exec_count)|cache_num_(hits|misses)_per_model)\{",
+)
 EMPTY_BODY = Difference(
     "An inference without a body is refused; tritonserver runs the model with an input of no elements.",
     paths=r"^(status|body|headers|response)",

@@ -192,7 +192,6 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         hosted_root=Path(options.sagemaker_model_directory).absolute(),
         host_policies=host_policies(options.host_policy),
         verbose=options.log_verbose,
-        counter_latencies=metrics_switches(options.metrics_config)["counter_latencies"],
         summary_latencies=metrics_switches(options.metrics_config)["summary_latencies"],
         cache=cache_settings(options),
         rate_limit=options.rate_limit != "off",

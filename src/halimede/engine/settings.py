@@ -122,7 +122,6 @@ class EngineSettings:
         gpus: numbers of the GPUs that models may use.
         host_policies: where instances run, by the name of the policy (`--host-policy`).
         verbose: the log's verbosity, 0 and up.
-        counter_latencies: whether the counters of the metrics count (`--metrics-config`).
         summary_latencies: whether quantiles of latencies are kept for the metrics.
         cache: the response cache, None for none.
         rate_limit: whether instances execute only while they hold the resources that they declare.
@@ -155,7 +154,6 @@ class EngineSettings:
     gpus: tuple[int, ...] = field(default_factory=visible_gpus)
     host_policies: Mapping[str, HostPolicy] = field(default_factory=dict)
     verbose: int = 0
-    counter_latencies: bool = True
     summary_latencies: bool = False
     cache: LocalCacheSettings | RedisCacheSettings | None = None
     rate_limit: bool = False

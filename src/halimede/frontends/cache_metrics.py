@@ -147,10 +147,7 @@ def gauges(cache: Cache) -> Iterable[tuple[Family, Sequence[Sample]]]:
         yield each.family, [("", each.value(cache))]
 
 
-def counters(models: Sequence[Labelled], *, counting: bool) -> Iterable[tuple[Family, Sequence[Sample]]]:
-    """What it does for each model; without counting, counts are 0 and durations left out."""
-    for each in (*COUNTERS, *(DURATIONS if counting else ())):
-        yield (
-            each.family,
-            [(text, each.value(model.statistics) if counting else 0) for model, text in models],
-        )
+def counters(models: Sequence[Labelled], *, durations: bool) -> Iterable[tuple[Family, Sequence[Sample]]]:
+    """What it does for each model: counts, and durations if they are wanted."""
+    for each in (*COUNTERS, *(DURATIONS if durations else ())):
+        yield each.family, [(text, each.value(model.statistics)) for model, text in models]

@@ -32,7 +32,7 @@ class MetricsSettings:
 
     Attributes:
         cpu: whether to tell of the machine's processors and memory.
-        counter_latencies: whether counters count; otherwise they stay 0 and those of durations disappear.
+        counter_latencies: whether there are counters of durations.
         histogram_latencies: whether to tell of the times to first responses.
         summary_quantiles: the quantiles of summaries, None for no summaries.
         interval_ms: gauges are measured anew when half of so many milliseconds have passed.
@@ -323,12 +323,10 @@ class Metrics:
         settings = self._settings
         models = [(model, labels(model)) for model in self._engine.lifecycle.loaded_models()]
         lines: list[str] = []
-        counting = settings.counter_latencies
-        for each in (*COUNTERS, *(DURATIONS if counting else ())):
-            samples = ((text, each.value(model.statistics) if counting else 0) for model, text in models)
-            _add(lines, each.family, samples)
+        for each in (*COUNTERS, *(DURATIONS if settings.counter_latencies else ())):
+            _add(lines, each.family, ((text, each.value(model.statistics)) for model, text in models))
         _add(lines, TOKENS, _tokens(models))
-        _add(lines, FAILURES, _failures(models, counting=counting))
+        _add(lines, FAILURES, _failures(models))
         _add(lines, PENDING, ((text, model.pending) for model, text in models))
         _add(lines, LOAD_DURATION, ((text, model.statistics.load_ns / 1e9) for model, text in models))
         for histogram in (*HISTOGRAMS, *((FIRST_RESPONSE,) if settings.histogram_latencies else ())):
@@ -388,7 +386,7 @@ class Metrics:
         if cache is None:
             return
         models = cache_metrics.cached(models)
-        for family, samples in cache_metrics.counters(models, counting=self._settings.counter_latencies):
+        for family, samples in cache_metrics.counters(models, durations=self._settings.counter_latencies):
             _add(lines, family, samples)
         for family, samples in cache_metrics.gauges(cache):
             _add(lines, family, samples)
@@ -471,10 +469,10 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _failures(models: Sequence[tuple[ServedModel, str]], *, counting: bool) -> Iterable[tuple[str, int]]:
+def _failures(models: Sequence[tuple[ServedModel, str]]) -> Iterable[tuple[str, int]]:
     for model, _ in models:
         for reason, count in model.statistics.failures.items():
-            yield labels(model, reason=reason.value), count if counting else 0
+            yield labels(model, reason=reason.value), count
 
 
 def _tokens(models: Sequence[tuple[ServedModel, str]]) -> Iterable[tuple[str, int]]:

@@ -40,7 +40,7 @@ class MetricsOptions:
     metrics_config: tuple[str, ...] = repeated(
         METRICS,
         form("KEY=VALUE"),
-        "counter_latencies=false turns counters off. histogram_latencies=true adds "
+        "counter_latencies=false omits the counters of durations. histogram_latencies=true adds "
         "nv_inference_first_response_histogram_ms. summary_latencies=true adds summaries of latencies, with the "
         "quantiles of summary_quantiles=QUANTILE:ERROR,…",
         shown_default="counter_latencies=true, histogram_latencies=false, summary_latencies=false",
