@@ -15,6 +15,7 @@ from halimede.bench.load import END, started
 from halimede.bench.measure import Measuring, Progress, measure
 from halimede.bench.plan import Level, Sequences
 from halimede.bench.results import LevelResult
+from halimede.bench.windows import Window, need_success
 from halimede.bench.workload import Kind, Workload, prepare
 from tests.bench.conftest import Script, scripted
 from tests.support.server import ServerProcess
@@ -203,13 +204,21 @@ def plain(url: str) -> Workload:
 def test_errors_are_counted_with_their_reasons(server: ServerProcess, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_text("{}")
-    with pytest.raises(BenchError, match=r"All requests failed; 4 of 4 with: 400: .*inputs"):
+    with pytest.raises(BenchError, match=r"^All 4 requests failed: 400: .*inputs"):
         run(
             Workload(
                 Kind.SAGEMAKER, server.http, endpoint="/v2/models/numbers/infer", input_data=body, processes=1
             ),
             Level(2, requests=4),
         )
+
+
+def test_different_reasons_are_counted_each_for_itself() -> None:
+    empty = Histogram.of(np.zeros(0, np.int64))
+    window = Window((), empty, empty, empty, empty, {"a": 2, "b": 3, "c": 1, "d": 4, "e": 5})
+    reasons = "5 of them: e; 4 of them: d; 3 of them: b; 3 of them: other reasons"
+    with pytest.raises(BenchError, match=f"^All 15 requests failed. {reasons}$"):
+        need_success(window)
 
 
 def test_a_server_that_refuses_some() -> None:
@@ -244,7 +253,9 @@ def test_nobody_is_there() -> None:
         prepare(Workload(url=url, model="m"))
     with pytest.raises(BenchError, match=f"No answer over gRPC from {url}"):
         prepare(Workload(url=url, grpc=True, model="m"))
-    with pytest.raises(BenchError, match=f"All requests failed.*no connection to {url}"):
+    with pytest.raises(
+        BenchError, match=f"^(All .* requests|The only request) failed.*no connection to {url}"
+    ):
         run(plain(url), Level(1))
 
 

@@ -7,10 +7,14 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
+from halimede.bench.address import parse
+from halimede.bench.control import HttpControl
 from halimede.cli.main import halimede
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.tune.prepare import targets
+from halimede.tune.knobs import KINDS, knobs_of, now
+from halimede.tune.prepare import completed, targets
 from halimede.tune.served import serving
+from tests.support.onnx_models import identity, write_model
 from tests.support.server import run_command
 
 SLOW = """
@@ -96,6 +100,40 @@ def test_models_of_an_ensemble_and_further_ones_are_found(repository: Path) -> N
     assert found[1].effective.instance_group[0].count == 1
     further = targets(repository, "slow", ("pipeline",), ())
     assert [target.name for target in further] == ["slow", "pipeline"]
+
+
+AUTO_COMPLETED = """
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [1]})
+        config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": [1]})
+        config.set_max_batch_size(4)
+        config.set_dynamic_batching()
+        return config
+
+    def execute(self, requests):
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(("model", "largest"), [("network", 8), ("completing", 4)])
+def test_every_choice_is_what_the_server_makes_of_the_configuration(
+    tmp_path: Path, model: str, largest: int
+) -> None:
+    write_model(tmp_path, "network", identity())
+    version = tmp_path / "completing" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(AUTO_COMPLETED)
+    [target] = targets(tmp_path, model, (), ())
+    knobs = knobs_of(target, 2, KINDS, ("cpu",), 8)
+    assert target.effective.HasField("dynamic_batching")
+    last = {knob.name: knob.choices[-1] for knob in knobs} | {f"max-batch:{model}": largest}
+    settings = [last] + [now(knobs) | {knob.name: False} for knob in knobs if knob.kind == "batching"]
+    for setting in settings:
+        with serving(tmp_path, {model: target.changed(knobs, setting)}, [model], []) as server:
+            made = completed(HttpControl(parse(server.http, 8000), {}), model)
+        target.check(knobs, setting, made)
 
 
 def test_a_tuned_copy_leaves_the_repository_alone(repository: Path) -> None:

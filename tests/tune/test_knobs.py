@@ -75,6 +75,57 @@ def test_lines_of_a_setting() -> None:
     )
 
 
+COMPLETED = (
+    'backend: "onnxruntime" max_batch_size: 4 input { name: "a" data_type: TYPE_FP32 dims: 1 } '
+    'output { name: "b" data_type: TYPE_FP32 dims: 1 } dynamic_batching {}'
+)
+
+
+def test_batching_that_completion_turned_on_can_be_turned_off() -> None:
+    """Completion leaves a configuration alone that lists its tensors."""
+    config = text_format.Parse(changed(target("", COMPLETED), batching=False), ModelConfig())
+    assert not config.HasField("dynamic_batching")
+    assert (config.max_batch_size, config.input[0].name, config.output[0].name) == (4, "a", "b")
+
+
+def test_a_delay_of_batching_that_completion_turned_on_is_written() -> None:
+    assert (
+        changed(target("", COMPLETED), delay=500)
+        == "dynamic_batching {\n  max_queue_delay_microseconds: 500\n}\n"
+    )
+    assert "dynamic_batching" not in changed(target("", COMPLETED), batching=False, delay=500)
+
+
+def test_batching_that_a_python_model_turns_on_is_not_varied() -> None:
+    by_model = target('backend: "python"', COMPLETED.replace("onnxruntime", "python"))
+    assert set(knobs(by_model)) == {"instances", "delay", "max-batch", "isolation"}
+    written = COMPLETED.replace("onnxruntime", "python")
+    assert "batching" in knobs(target(written, written))
+
+
+@pytest.mark.parametrize(
+    ("values", "completed"),
+    [
+        (
+            {"batching": False},
+            "batching:m=False has no effect: the server completes the configuration to True",
+        ),
+        ({"delay": 500}, "delay:m=500 has no effect: the server completes the configuration to 0"),
+        ({"max-batch": 8}, "max-batch:m=8 has no effect: the server completes the configuration to 4"),
+        ({"instances": 2}, "instances:m=2 has no effect: the server completes the configuration to 1"),
+        ({"threads": 2}, "threads:m=2 has no effect: the server completes the configuration to 0"),
+        ({"isolation": "process"}, "isolation:m=process has no effect: the server completes the .* to none"),
+    ],
+)
+def test_a_value_that_completion_undoes_is_told(values: dict[str, Value], completed: str) -> None:
+    one = target("", COMPLETED)
+    found = list(knobs(one).values())
+    setting = now(found) | {f"{kind}:m": value for kind, value in values.items()}
+    with pytest.raises(BenchError, match=f"^{completed}$"):
+        one.check(found, setting, one.effective)
+    one.check(found, now(found), one.effective)
+
+
 def test_groups_of_instances_are_kept() -> None:
     one = target(
         ONNX + "instance_group { kind: KIND_CPU count: 1 } instance_group { kind: KIND_GPU gpus: 1 count: 1 }"

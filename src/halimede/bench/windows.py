@@ -13,6 +13,9 @@ from halimede.bench.results import Block
 BLOCKS = 10
 """A window is divided into so many blocks."""
 
+_TOLD_REASONS = 3
+"""An error names so many reasons of failed requests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -126,8 +129,15 @@ def need_success(window: Window) -> None:
     """Return unless all requests of the window failed.
 
     Raises:
-        BenchError: they did; the text has the most frequent reason.
+        BenchError: they did; the text has the most frequent reasons.
     """
     if window.errors and not window.latency.count:
-        text, count = max(window.errors.items(), key=lambda item: item[1])
-        raise BenchError(f"All requests failed; {count} of {sum(window.errors.values())} with: {text}")
+        reasons = sorted(window.errors.items(), key=lambda item: -item[1])
+        total = sum(window.errors.values())
+        failed = f"All {total} requests failed" if total > 1 else "The only request failed"
+        if len(reasons) == 1:
+            raise BenchError(f"{failed}: {reasons[0][0]}")
+        told = [f"{count} of them: {text}" for text, count in reasons[:_TOLD_REASONS]]
+        others = sum(count for _, count in reasons[_TOLD_REASONS:])
+        told += [f"{others} of them: other reasons"] if others else []
+        raise BenchError(f"{failed}. " + "; ".join(told))

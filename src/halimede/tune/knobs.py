@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf import text_format
 
@@ -15,6 +16,8 @@ Setting = Mapping[str, Value]
 
 KINDS = ("instances", "batching", "delay", "max-batch", "threads", "isolation", "provider", "front-ends")
 FRONT_ENDS = "front-ends"
+_TOLD = ("instances", "batching", "delay", "max-batch", "threads", "isolation")
+"""Kinds whose values can be read from a completed configuration."""
 DELAYS_US = (0, 100, 500, 1000, 2000, 5000, 10000)
 UNSET = "unset"
 
@@ -64,10 +67,33 @@ class Target:
         """The written configuration with the values of a setting; those that are as they were leave it alone."""
         config = ModelConfig()
         config.CopyFrom(self.written)
-        for knob in knobs:
-            if knob.model == self.name and knob.apply is not None and setting[knob.name] != knob.now:
+        own = [knob for knob in knobs if knob.model == self.name]
+        setting = normalised(own, setting)
+        for knob in own:
+            if knob.apply is not None and setting[knob.name] != knob.now:
                 knob.apply(config, setting[knob.name])
         return config
+
+    def check(self, knobs: Iterable[Knob], setting: Setting, completed: ModelConfig) -> None:
+        """Return if the values of a setting are those of the configuration that a server made of it.
+
+        Raises:
+            BenchError: completion has undone one.
+        """
+        own = [knob for knob in knobs if knob.model == self.name and knob.kind in _TOLD]
+        setting = normalised(own, setting)
+        effective = {
+            knob.kind: knob.now
+            for knob in knobs_of(Target(self.name, self.written, completed), 1, _TOLD, (), 1)
+        }
+        if not effective.get("batching", True):
+            effective.pop("delay", None)
+        for knob in own:
+            value, found = setting[knob.name], effective.get(knob.kind, setting[knob.name])
+            if found != value:
+                raise BenchError(
+                    f"{knob.name}={value} has no effect: the server completes the configuration to {found}"
+                )
 
     def text(self, knobs: Iterable[Knob], setting: Setting) -> str:
         """The whole `config.pbtxt` with the values of a setting."""
@@ -101,7 +127,7 @@ def knobs_of(
         return []
     found = [_instances(effective, cores)]
     if effective.max_batch_size > 0 and not effective.HasField("sequence_batching"):
-        found += _batching(effective, most_batch)
+        found += _batching(target, most_batch)
     backend = effective.backend or effective.platform
     onnx = backend.startswith("onnxruntime")
     if onnx:
@@ -149,28 +175,36 @@ def _set_instances(config: ModelConfig, value: Value) -> None:
         group.count = int(value)
 
 
-def _batching(config: ModelConfig, most: int) -> list[Knob]:
+def _batching(target: Target, most: int) -> list[Knob]:
+    config = target.effective
     dynamic = config.HasField("dynamic_batching")
     delay = int(config.dynamic_batching.max_queue_delay_microseconds)
     size = config.max_batch_size
     sizes = sorted({size, *(power for power in (1 << place for place in range(11)) if 4 <= power <= most)})
-    return [
-        Knob("batching", (False, True), dynamic, _set_batching),
+    found = [
         Knob("delay", tuple(sorted({*DELAYS_US, delay})), delay, _set_delay),
         Knob("max-batch", tuple(sizes), size, _set_max_batch),
     ]
+    by_model = config.backend == "python" and dynamic and not target.written.HasField("dynamic_batching")
+    if by_model:  # its auto_complete_config turns batching on, whatever is written
+        return found
+    return [Knob("batching", (False, True), dynamic, partial(_set_batching, config)), *found]
 
 
-def _set_batching(config: ModelConfig, value: Value) -> None:
+def _set_batching(effective: ModelConfig, config: ModelConfig, value: Value) -> None:
+    """Turn batching on or off; completion leaves a configuration alone that lists its tensors."""
     if value:
         config.dynamic_batching.SetInParent()
-    else:
-        config.ClearField("dynamic_batching")
+        return
+    config.ClearField("dynamic_batching")
+    config.max_batch_size = effective.max_batch_size
+    for kind in ("input", "output"):
+        if not getattr(config, kind):
+            getattr(config, kind).extend(getattr(effective, kind))
 
 
 def _set_delay(config: ModelConfig, value: Value) -> None:
-    if config.HasField("dynamic_batching"):
-        config.dynamic_batching.max_queue_delay_microseconds = int(value)
+    config.dynamic_batching.max_queue_delay_microseconds = int(value)
 
 
 def _set_max_batch(config: ModelConfig, value: Value) -> None:

@@ -37,12 +37,19 @@ def targets(repository: Path, model: str, further: Sequence[str], flags: Sequenc
             name = waiting.pop(0)
             if name in found:
                 continue
-            effective = json_format.ParseDict(
-                control.config(name, ""), ModelConfig(), ignore_unknown_fields=True
-            )
+            effective = completed(control, name)
             found[name] = Target(name, written(repository / name), effective)
             waiting += [step.model_name for step in effective.ensemble_scheduling.step]
     return list(found.values())
+
+
+def completed(control: HttpControl, name: str) -> ModelConfig:
+    """A model's configuration as the server completed it.
+
+    Raises:
+        BenchError: the server does not tell.
+    """
+    return json_format.ParseDict(control.config(name, ""), ModelConfig(), ignore_unknown_fields=True)
 
 
 def written(directory: Path) -> ModelConfig:

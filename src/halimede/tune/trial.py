@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from halimede.bench.address import parse
 from halimede.bench.arrivals import Arrivals
+from halimede.bench.control import HttpControl
 from halimede.bench.measure import Measuring, Progress, measure
 from halimede.bench.plan import Level
 from halimede.bench.results import LevelResult
 from halimede.bench.workload import Workload, prepare
 from halimede.tune.goal import Goal, Point
 from halimede.tune.knobs import FRONT_ENDS, Knob, Setting, Target
+from halimede.tune.prepare import completed
 from halimede.tune.served import Served, serving
 
 _GROWS = 1.03
@@ -73,7 +76,7 @@ def measure_setting(job: Job, setting: Setting, show: Callable[[Progress], None]
     """What a server with that setting does, a point for each level of load.
 
     Raises:
-        BenchError: the server does not start, or requests fail.
+        BenchError: the server does not start or undoes a value of the setting, or requests fail.
     """
     configs = {target.name: target.changed(job.knobs, setting) for target in job.targets}
     flags = [*job.flags]
@@ -84,6 +87,9 @@ def measure_setting(job: Job, setting: Setting, show: Callable[[Progress], None]
         *(target.name for target in job.targets if target.name != job.workload.model),
     ]
     with serving(job.repository, configs, models, flags) as server:
+        control = HttpControl(parse(server.http, 8000), {})
+        for target in job.targets:
+            target.check(job.knobs, setting, completed(control, target.name))
         url = server.grpc if job.workload.grpc else server.http
         prepared = prepare(replace(job.workload, url=url))
         measuring = replace(job.measuring, rows=prepared.rows)
