@@ -425,6 +425,29 @@ async def test_a_number_that_is_another_process_now_is_let_alone(tmp_path: Path)
     wait_for(running.pid)
 
 
+@on_loop
+async def test_an_instance_that_was_told_to_end_is_not_taken_over(tmp_path: Path) -> None:
+    program, directory = write_serve(tmp_path), tmp_path / "host"
+    ignores = "signal.signal(signal.SIGTERM, lambda *_: open(os.environ['ASKED'], 'w').write('asked\\n'))"
+    async with substrate_in(directory, leave=True) as (substrate, _):
+        variables = {"ASKED": str(tmp_path / "asked")}
+        told = await substrate.launch(request_for(program, ignores, environment=variables))
+        healthy = await substrate.launch(request_for(program, number=1))
+        for each in (told, healthy):
+            await answers(each)
+        ending = asyncio.create_task(substrate.terminate("i-0", 1000.0))
+        assert await text_of(tmp_path / "asked") == "asked"
+        ending.cancel()  # the host is killed
+        await asyncio.wait([ending])
+        assert lives(told.pid)
+    async with substrate_in(directory) as (substrate, exits):
+        assert substrate.instances() == [healthy]
+        assert not lives(told.pid)
+        assert not exits
+    for each in (told, healthy):
+        wait_for(each.pid)
+
+
 @pytest.mark.parametrize(
     "text", [None, "", "{", "[]", "{}", '{"running": {}}', '{"running": {"request": 3}, "began": 1}']
 )

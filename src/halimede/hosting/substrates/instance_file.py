@@ -36,12 +36,19 @@ class InstanceFile:
         beside.rename(directory / _NAME)
 
 
-def read_instance_file(directory: Path) -> InstanceFile:
-    """What lies in an instance's directory.
+def remove_instance_file(directory: Path) -> None:
+    """Have no later process of the host take the instance over, as it is about to be told to end."""
+    (directory / _NAME).unlink(missing_ok=True)
+
+
+def read_instance_file(directory: Path) -> InstanceFile | None:
+    """What lies in an instance's directory; None for an instance that was being started or ended.
 
     Raises:
-        ValueError: there is none, or not that of this directory's instance.
+        ValueError: it cannot be read, or is not that of this directory's instance.
     """
+    if not (directory / _NAME).exists():
+        return None
     try:
         document = orjson.loads((directory / _NAME).read_bytes())
         found = InstanceFile(_running(document["running"]), int(document["began"]), list(document["gpus"]))

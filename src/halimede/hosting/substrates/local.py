@@ -1,6 +1,7 @@
 """Instances as processes of this machine, each with directories of its own.
 
-DIRECTORY/instances/ID/instance.json                   what runs, for the next process of the host to find
+DIRECTORY/instances/ID/instance.json                   what runs, for the next process of the host to find; removed
+                                                       before the instance is told to end
 DIRECTORY/instances/ID/models                          (multi-model) extracted archives
 DIRECTORY/logs/ACCOUNT/REGION/ENDPOINT/VARIANT/ID.log  what it prints
 """
@@ -10,6 +11,7 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +28,11 @@ from halimede.hosting.substrates.base import (
     name_containers,
 )
 from halimede.hosting.substrates.images import Images
-from halimede.hosting.substrates.instance_file import InstanceFile, read_instance_file
+from halimede.hosting.substrates.instance_file import (
+    InstanceFile,
+    read_instance_file,
+    remove_instance_file,
+)
 from halimede.hosting.substrates.model_files import LocalModelFiles
 from halimede.hosting.substrates.output import ended, failure_in
 from halimede.hosting.substrates.processes import Watched, end_marked, start_time
@@ -120,9 +126,12 @@ class LocalSubstrate:
         (self._directory / "instances").mkdir(parents=True, exist_ok=True)
         for directory in sorted((self._directory / "instances").iterdir()):
             try:
-                yield read_instance_file(directory)
+                found = read_instance_file(directory)
             except ValueError as error:
                 logger.warning("%s", error)
+                continue
+            if found is not None:
+                yield found
 
     def _adopt(self, found: InstanceFile) -> None:
         """Take an instance over, if it still runs."""
@@ -322,6 +331,8 @@ class LocalSubstrate:
         if instance is None or instance.watched is None:
             return
         instance.asked = True
+        with suppress(OSError):
+            await asyncio.to_thread(remove_instance_file, self._at(instance.request))
         await instance.watched.end(grace_s)
         await self._clear(instance)
 

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import ray
@@ -55,7 +56,11 @@ class InstanceActor:
         self._usage = UsageMeter(self._instances)
         self._progress: Progress | None = None
         self._log: Path | None = None
+        self._starting: asyncio.Future[RunningInstance] | None = None
+        self._spawning = asyncio.Lock()
+        self._clearing = asyncio.Lock()
         self._asked = False
+        self._is_cleared = False
         self._released = 0  # so much of the log is elsewhere
 
     async def where(self) -> tuple[str, str]:
@@ -63,8 +68,16 @@ class InstanceActor:
         return self._node, self._address
 
     async def state(self) -> ActorState:
-        """What there is of the instance."""
-        return self._state
+        """What there is of the instance, which is not taken over once it was told to end, or has ended."""
+        if self._asked:
+            return replace(self._state, running=None)
+        return replace(self._state, exit_code=await self._exit_code())
+
+    async def _exit_code(self) -> int | None:
+        """How the process has ended; None if it has not."""
+        if self._process is None or self._watched is None or not self._watched.ended.is_set():
+            return None
+        return await asyncio.to_thread(self._process.wait)
 
     async def progress(self) -> Progress | None:
         """Of the latest archive, whose it is, how many bytes there are, and of how many; None if none was fetched."""
@@ -76,22 +89,34 @@ class InstanceActor:
     # the process
 
     async def start(self, launch: Launch) -> RunningInstance:
-        """Start the instance.
+        """Start the instance. If another engine has begun with that, wait until it is started.
 
         Raises:
-            ApiError: an archive cannot be had, its directory cannot be made or its program cannot be started.
+            ApiError: an archive cannot be had, its directory cannot be made or its program cannot be started, or it
+                was told to end meanwhile.
         """
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start(launch))
+        return await asyncio.shield(self._starting)
+
+    async def _start(self, launch: Launch) -> RunningInstance:
         self._state = ActorState(launch.request, launch.shape)
         try:
             models = {name: await self._model(name, launch) for name in launch.offers}
             await self._usage.start()
-            process, running = await asyncio.to_thread(self._spawn, launch, models)
+            async with self._spawning:
+                self._check_wanted()
+                process, running = await asyncio.to_thread(self._spawn, launch, models)
+                self._state = ActorState(launch.request, launch.shape, running)
+                self._process, self._watched = process, Watched(process.pid, lambda: None)
         except OSError as error:
             msg = f"an instance cannot be started on the node {self._address}: {error}"
             raise ApiError("InternalFailure", msg, 500) from None
-        self._state = ActorState(launch.request, launch.shape, running)
-        self._process, self._watched = process, Watched(process.pid, lambda: None)
         return running
+
+    def _check_wanted(self) -> None:
+        if self._asked:
+            raise ApiError("InternalFailure", "the instance is being ended", 500)
 
     def _node_directory(self) -> NodeDirectory:
         if self._files is None:
@@ -128,20 +153,26 @@ class InstanceActor:
         return spawn(request, place, launch.images, launch.variables)
 
     async def stop(self, grace_s: float, position: int) -> bytes:
-        """End the instance and all that it started, and remove its files: the rest of its log.
+        """End the instance and all that it started, and remove its files: the rest of its log, b"" the next time.
 
         Args:
-            grace_s: how long it may take to end by itself.
+            grace_s: how long it may take to end by itself; if this is called again, the shorter time counts.
             position: so much of the log is known.
         """
         self._asked = True
         for stop in self._fetches.values():
             stop.set()
-        if self._watched is not None:
-            await self._watched.end(grace_s)
-        rest = await asyncio.to_thread(self._clear, position)
-        await self._usage.stop()
-        return rest
+        async with self._spawning:  # a process that is being started is one to end
+            watched = self._watched
+        if watched is not None:
+            await watched.end(grace_s)
+        async with self._clearing:
+            if self._is_cleared:
+                return b""
+            rest = await asyncio.to_thread(self._clear, position)
+            await self._usage.stop()
+            self._is_cleared = True
+            return rest
 
     def _clear(self, position: int) -> bytes:
         rest = b""
@@ -172,10 +203,8 @@ class InstanceActor:
             data = await asyncio.to_thread(self._printed, position) if self._has_printed(position) else b""
             if data or self._progress != progress:
                 return Events(data, self._progress)
-            process = self._process
-            if self._watched is not None and self._watched.ended.is_set() and not self._asked:
-                assert process is not None
-                return Events(b"", None, await asyncio.to_thread(process.wait))
+            if (exit_code := await self._exit_code()) is not None:
+                return Events(b"", None, exit_code)
             if loop.time() >= end:
                 return Events(b"", self._progress)
             await asyncio.sleep(_LOG_INTERVAL_S)
@@ -203,6 +232,7 @@ class InstanceActor:
         Raises:
             ApiError: it cannot be had.
         """
+        self._check_wanted()
         stop = self._fetches[name] = threading.Event()
 
         def progress(done: int, total: int) -> None:
@@ -215,7 +245,7 @@ class InstanceActor:
             self._fetches.pop(name, None)
         if self._asked:
             held.release()
-            raise ApiError("InternalFailure", "the instance is being ended", 500)
+        self._check_wanted()
         self._held[name] = held
         return held
 

@@ -79,12 +79,14 @@ class ActorState:
     Attributes:
         request: the instance; None before it was told.
         shape: what that asks of its node.
-        running: its process; None before that was started.
+        running: its process; None before that was started, and once it was told to end.
+        exit_code: the process has ended by itself, as `subprocess` tells it; None if it has not.
     """
 
     request: InstanceRequest | None = None
     shape: Shape | None = None
     running: RunningInstance | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Events:
     Attributes:
         log: what its process has printed, from the position that was asked for.
         progress: of the latest archive; None if nothing was fetched.
-        exit_code: its process has ended by itself, as `subprocess` tells it; None if it runs, or was asked to end.
+        exit_code: its process has ended, as `subprocess` tells it; None if it runs.
     """
 
     log: bytes

@@ -248,9 +248,10 @@ class RaySubstrate:
         return self.instances()
 
     async def _take_over(self, name: str) -> None:
-        """Look after what an earlier process of the host has started; end it if it does not run."""
+        """Look after what an earlier process of the host has started; end it if it does not run, or is to end."""
         state = await self._adopt(name)
-        if state.request is None or state.shape is None or state.running is None:
+        has_ended = state.exit_code is not None
+        if state.request is None or state.shape is None or state.running is None or has_ended:
             await self._engine.call("terminate", name, 0.0)
             return
         self._instances[name] = _Instance(state.request, state.shape, self._seen(state.running))
