@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import TextIO
 
+from halimede.cli.log_stream import LogStream
 from halimede.cli.progress import TerminalHandler
 from halimede.cli.tables import readable
 from halimede.frontends.log_settings import LogControl, LogSettings
@@ -126,15 +127,24 @@ class LineFormatter(logging.Formatter):
 
 
 class _StreamHandler(TerminalHandler):
-    """Writes to a stream for as long as somebody reads it; nobody doing so is no reason to fail."""
+    """Writes to a stream for as long as somebody reads it; nobody doing so is no reason to wait or to fail."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
-            super().handleError(record)
-            return
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.stream.fileno())  # Python writes what is left to it at exit
-        os.close(nowhere)
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines = LogStream(stream) if LogStream.suits(stream) else None
+
+    def write(self, text: str) -> None:
+        """Write some lines."""
+        if self._lines is None:
+            super().write(text)
+        else:
+            self._lines.write(text)
+
+    def close(self) -> None:
+        """Wait a moment for lines that are not written yet."""
+        if self._lines is not None:
+            self._lines.close()
+        super().close()
 
 
 def _stream(stream: TextIO, lowest: int, highest: int) -> logging.Handler:

@@ -158,13 +158,19 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
         bars = _shown
-        if bars is None or not self.stream.isatty():
-            super().emit(record)
-            return
         try:
-            bars.write(self.format(record))
+            text = self.format(record)
+            if bars is None or not self.stream.isatty():
+                self.write(text + self.terminator)
+            else:
+                bars.write(text)
         except Exception:
             self.handleError(record)
+
+    def write(self, text: str) -> None:
+        """Write some lines."""
+        self.stream.write(text)
+        self.flush()
 
 
 def _can_show(stream: TextIO) -> bool:
