@@ -213,6 +213,7 @@ def test_half_precision_needs_binary_data(datatype: Datatype) -> None:
 @pytest.mark.parametrize(
     ("datatype", "shape", "data", "text"),
     [
+        (FP32, (1,) * 65, [1], "has 65 dimensions, and"),
         (FP32, (2**32, 2**32), [1], "causes total element count to exceed maximum size of"),
         (FP32, (2**61,), [1], "byte size overflow for input 'IN'"),
         (FP32, (26,), [1], "input 'IN' of 104 bytes exceeds the maximum allowed value of 100 bytes"),

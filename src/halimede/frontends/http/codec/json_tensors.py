@@ -36,6 +36,8 @@ from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
 
 INT64_MAX: Final = (1 << 63) - 1
+MAX_DIMS: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""Of numpy's arrays."""
 
 
 class _Kind(NamedTuple):
@@ -82,8 +84,11 @@ def element_count(name: str, shape: Sequence[int], datatype: Datatype) -> int:
     """How many elements an input of this shape has.
 
     Raises:
-        InvalidArgumentError: more than can be counted, or more bytes.
+        InvalidArgumentError: more than can be counted, or more bytes; or it has more dimensions than arrays have.
     """
+    if len(shape) > MAX_DIMS:
+        msg = f"shape of input '{name}' has {len(shape)} dimensions, and {MAX_DIMS} are the most"
+        raise InvalidArgumentError(msg)
     count = prod(shape)
     if count > INT64_MAX:
         msg = f"shape {list(shape)} of input '{name}' causes total element count to exceed maximum size of {INT64_MAX}"
