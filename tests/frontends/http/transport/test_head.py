@@ -74,6 +74,15 @@ def test_connection_is_kept_as_its_version_and_header_say(
     assert parsed.keep_alive is keep_alive
 
 
+@pytest.mark.parametrize(("version", "keep_alive"), [("1.0", False), ("1.1", True)])
+def test_chunks_in_http_1_0_end_the_connection(version: str, keep_alive: bool) -> None:
+    lines = (f"POST / HTTP/{version}", "Connection: keep-alive", "Transfer-Encoding: chunked")
+    parsed = parse_head(head(*lines))
+    assert parsed is not None
+    assert parsed.keep_alive is keep_alive
+    assert parsed.connection == ""
+
+
 def test_offer_to_upgrade_is_declined() -> None:
     lines = ("POST / HTTP/1.1", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "Content-Length: 3")
     parsed = parse_head(head(*lines))

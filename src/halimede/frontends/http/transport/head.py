@@ -87,7 +87,9 @@ class Head:
         self.count = len(sent)
         self.length = _body_length(headers)
         tokens = {token.strip() for token in headers.get("connection", "").lower().split(",")}
-        self.keep_alive = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
+        # what frames a body wrongly, as chunks do in HTTP/1.0, has the connection closed (RFC 9112, 6.1)
+        asked = version == "1.1" or ("keep-alive" in tokens and self.length >= 0)
+        self.keep_alive = asked and "close" not in tokens
         self.connection = _OLD_KEEP_ALIVE if version == "1.0" and self.keep_alive else ""
         self.closing = _CLOSE
         self.chunked = version == "1.1"
