@@ -49,19 +49,25 @@ def _check_content(content: Any, place: str, *, optional: bool) -> None:
             raise FieldError(place, msg)
 
 
-def conversation(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as templates expect them: content as one string, and `system` for `developer`."""
+def conversation(
+    messages: list[dict[str, Any]], *, parts: bool = False, developer: bool = False
+) -> list[dict[str, Any]]:
+    """The messages as templates expect them.
+
+    Args:
+        messages: the request's.
+        parts: the template goes through the parts of a message; otherwise each is one string.
+        developer: the template knows the role `developer`; otherwise it is `system`.
+    """
     return [
         {
             **message,
-            "role": "system" if message["role"] == "developer" else message["role"],
-            "content": _joined(message.get("content")),
+            "role": "system" if message["role"] == "developer" and not developer else message["role"],
+            "content": message.get("content") if parts else _joined(message.get("content")),
         }
         for message in messages
     ]
 
 
-def _joined(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(part["text"] for part in content)
-    return content or ""
+def _joined(content: Any) -> Any:
+    return "".join(part["text"] for part in content) if isinstance(content, list) else content

@@ -23,7 +23,10 @@ _CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
 _TOKENIZER: Final = "tokenizer.json"
 _ENGINE: Final = "model.json"
-_SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
+_OTHERS: Final = "additional_chat_templates"
+_SPECIAL_MAP: Final = "special_tokens_map.json"
+_DEFAULT: Final = "default"
+_WITH_TOOLS: Final = "tool_use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class TextFiles:
 
     Attributes:
         template: makes prompts of conversations; None without one.
+        tool_template: the same of conversations with tools; None if there is no other one for them.
         problem: why there is none.
         count: counts tokens; None without a tokenizer.
     """
@@ -39,6 +43,7 @@ class TextFiles:
     template: ChatTemplate | None
     problem: HalimedeError | None
     count: Count | None
+    tool_template: ChatTemplate | None = None
 
 
 def read_text_files(directory: Path, version: int, named: str) -> TextFiles:
@@ -53,12 +58,18 @@ def read_text_files(directory: Path, version: int, named: str) -> TextFiles:
         places = [_named(directory, named)] if named else list(_places(directory, version))
     except HalimedeError as error:
         return TextFiles(None, error, None)
-    template, problem = None, None
+    templates: dict[str, ChatTemplate] = {}
+    problem: HalimedeError | None = None
     try:
-        template = _read_template(places)
+        templates = _read_templates(places)
+        if _DEFAULT not in templates:
+            msg = (
+                f"its chat templates have the names {', '.join(sorted(templates))}, and none is '{_DEFAULT}'"
+            )
+            problem = InvalidArgumentError(msg)
     except HalimedeError as error:
         problem = error
-    return TextFiles(template, problem, _read_tokenizer(places))
+    return TextFiles(templates.get(_DEFAULT), problem, _read_tokenizer(places), templates.get(_WITH_TOOLS))
 
 
 def _named(directory: Path, named: str) -> Path:
@@ -93,25 +104,50 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _read_template(places: list[Path]) -> ChatTemplate:
+def _read_templates(places: list[Path]) -> dict[str, ChatTemplate]:
+    """Name → template, of the first place that has one."""
     for place in places:
         config = _read_json(place / _CONFIG)
-        special = {name: _token(config[name]) for name in _SPECIAL if config.get(name)}
-        if (place / _TEMPLATE).is_file():
-            return ChatTemplate((place / _TEMPLATE).read_text("utf-8"), special)
-        source = config.get("chat_template")
-        if isinstance(source, list):  # several, by name
-            named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
-            source = named.get("default")
-        if isinstance(source, str):
-            return ChatTemplate(source, special)
+        named = _named_templates(place) or _listed_templates(config)
+        if named:
+            special = _special_tokens(place, config)
+            return {name: ChatTemplate(source, special) for name, source in named.items()}
     looked = ", ".join(f"'{place}'" for place in places)
     raise InvalidArgumentError(f"no chat template: neither {_CONFIG} nor {_TEMPLATE} has one in {looked}")
 
 
-def _token(value: Any) -> str:
-    """A special token, which is a string or an object with one."""
-    return str(value.get("content", "")) if isinstance(value, dict) else str(value)
+def _named_templates(place: Path) -> dict[str, str]:
+    """Name → template, of the files for them."""
+    files = {path.stem: path for path in (place / _OTHERS).glob("*.jinja")}
+    if (place / _TEMPLATE).is_file():
+        files[_DEFAULT] = place / _TEMPLATE
+    try:
+        return {name: path.read_text("utf-8") for name, path in files.items()}
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"cannot read the chat templates in '{place}': {error}") from None
+
+
+def _listed_templates(config: Mapping[str, Any]) -> dict[str, str]:
+    """Name → template, of what the configuration of the tokenizer has: one, or several by name."""
+    source = config.get("chat_template")
+    if isinstance(source, list):
+        source = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
+    named = source if isinstance(source, dict) else {_DEFAULT: source}
+    return {name: each for name, each in named.items() if isinstance(name, str) and isinstance(each, str)}
+
+
+def _special_tokens(place: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens that templates may name, such as ``bos_token`` and ``image_token``."""
+    known = dict(config)
+    if "added_tokens_decoder" not in config:  # as older versions have it
+        known |= _read_json(place / _SPECIAL_MAP)
+    found = {name: value for name, value in known.items() if name.endswith("_token")}
+    if isinstance(extra := known.get("extra_special_tokens"), dict):
+        found |= extra
+    tokens = {
+        name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()
+    }
+    return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
 def _read_tokenizer(places: list[Path]) -> Count | None:
