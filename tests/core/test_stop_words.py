@@ -25,6 +25,11 @@ def test_pieces_make_no_difference(words: list[str], pieces: list[str]) -> None:
         assert any(text[len(result) :].startswith(word) for word in words)
 
 
+def test_the_text_may_end_after_the_stop_word() -> None:
+    stop = StopWords(["END", "other"], shown=True)
+    assert [stop.take(piece) for piece in ("oneE", "ND more", "other")] == ["one", "END", ""]
+
+
 def test_text_is_held_back_only_while_it_may_be_a_stop_word() -> None:
     stop = StopWords(["END"])
     assert [stop.take(piece) for piece in ("oneE", "N", "x", "E", "ND", "more")] == [

@@ -10,12 +10,17 @@ class StopWords:
 
     Attributes:
         found: a stop word was found; nothing more comes.
+
+    Args:
+        words: the stop words.
+        shown: the text ends after the stop word, not before it.
     """
 
-    __slots__ = ("_held", "_words", "found")
+    __slots__ = ("_held", "_shown", "_words", "found")
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], *, shown: bool = False) -> None:
         self._words = words
+        self._shown = shown
         self._held = ""
         self.found = False
 
@@ -26,11 +31,12 @@ class StopWords:
         if not self._words:
             return piece
         text = self._held + piece
-        places = [place for word in self._words if (place := text.find(word)) >= 0]
+        places = [(place, len(word)) for word in self._words if (place := text.find(word)) >= 0]
         if places:
             self.found = True
             self._held = ""
-            return text[: min(places)]
+            place, length = min(places)
+            return text[: place + length * self._shown]
         held = max(_overlap(text, word) for word in self._words)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

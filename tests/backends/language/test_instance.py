@@ -24,18 +24,19 @@ from halimede.core.tensors import Tensor, encode_bytes
 from tests.backends.language.asked import Asked, batch_of
 
 CONTEXT = 20
+SPECIAL = ord("#")
 
 
 class Characters:
     """A tokenizer whose tokens are characters."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         if "\0" in text:
             raise InternalError("the model's tokenizer failed: no such character")
-        return list(map(ord, text))
+        return [SPECIAL] * special + list(map(ord, text)) if text[:1] == "^" else list(map(ord, text))
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(map(chr, tokens))
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        return "".join(chr(token) for token in tokens if special or token != SPECIAL)
 
     def piece(self, token: int) -> bytes:
         return chr(token).encode()
@@ -141,6 +142,78 @@ def test_a_stop_word_is_not_shown_nor_its_beginning(model: Model) -> None:
     assert asked.outputs[tensors.FINISH_REASON] == b"stop"
 
 
+def test_a_text_may_end_after_its_stop_word(model: Model) -> None:
+    asked = Asked("a", stop=["ef"], include_stop_str_in_output=True)
+    model.ask(asked)
+    model.go_on()
+    assert "".join(asked.wait().texts) == "bcdef"
+
+
+def test_special_tokens_are_part_of_the_text_if_that_is_asked_for(model: Model) -> None:
+    hidden, shown = Asked('"', max_tokens=2), Asked('"', max_tokens=2, skip_special_tokens=False)
+    model.ask(hidden, shown)
+    model.go_on()
+    assert (hidden.wait().text, shown.wait().text) == ("$", "#$")
+
+
+@pytest.mark.parametrize(("special", "count"), [(None, 3), (True, 3), (False, 2)])
+def test_a_prompt_gets_special_tokens_unless_it_has_them(
+    model: Model, special: bool | None, count: int
+) -> None:
+    asked = Asked("^a", max_tokens=1)
+    model.ask(asked if special is None else with_inputs(asked, add_special_tokens=special))
+    model.go_on()
+    assert asked.wait().outputs[tensors.INPUT_TOKENS] == count
+
+
+@pytest.mark.parametrize(
+    ("tokens", "side", "text"),
+    [(2, None, "f"), (2, "left", "f"), (2, "right", "c"), (9, "right", "f"), (-1, "left", "f"), (None, "right", "f")],
+)  # fmt: skip
+def test_a_prompt_may_be_cut(model: Model, tokens: int | None, side: str | None, text: str) -> None:
+    asked = with_inputs(Asked("abcde", max_tokens=1), truncate_prompt_tokens=tokens, truncation_side=side)
+    model.ask(asked)
+    model.go_on()
+    assert asked.wait().text == text
+    assert asked.outputs[tensors.INPUT_TOKENS] == (tokens if tokens == 2 else 5)
+
+
+def test_a_prompt_may_be_cut_to_what_the_context_holds(model: Model) -> None:
+    asked = with_inputs(Asked("a" * 99, max_tokens=3), truncate_prompt_tokens=-1)
+    model.ask(asked)
+    model.go_on()
+    assert asked.wait().text == "bcd"
+    assert asked.outputs[tensors.INPUT_TOKENS] == CONTEXT - 3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        (
+            {"truncate_prompt_tokens": 0},
+            "'truncate_prompt_tokens' must be a whole number above 0, or -1, got 0",
+        ),
+        ({"truncate_prompt_tokens": True}, "'truncate_prompt_tokens' must be a whole number above 0"),
+        ({"truncation_side": "up"}, "'truncation_side' must be left or right, got 'up'"),
+    ],
+)
+def test_impossible_cuts_are_refused(model: Model, inputs: dict[str, object], told: str) -> None:
+    asked = with_inputs(Asked("a"), **inputs)
+    model.ask(asked)
+    assert told in str(asked.wait().error)
+
+
+def test_log_probabilities_may_name_tokens_by_their_ids(model: Model) -> None:
+    asked = with_inputs(
+        Asked("a", stream=False, max_tokens=2), logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True
+    )
+    model.ask(asked)
+    model.go_on()
+    entries = json.loads(asked.wait().outputs[tensors.LOGPROBS])["content"]
+    assert [entry["token"] for entry in entries] == ["token_id:98", "token_id:99"]
+    assert entries[0]["top_logprobs"][0]["token"] == "token_id:98"
+
+
 def test_two_share_each_step_and_the_third_waits_in_the_queue(model: Model) -> None:
     first, second, third = Asked("a", max_tokens=9), Asked("A", max_tokens=3), Asked("0", max_tokens=2)
     model.ask(first, second)
@@ -235,7 +308,7 @@ def test_streams_leave_the_prompt_out(model: Model) -> None:
 def with_inputs(asked: Asked, **inputs: object) -> Asked:
     """The request with more inputs: switches as such, and the rest as JSON."""
     for name, value in inputs.items():
-        if name.startswith("return_"):
+        if name.startswith(("return_", "add_")):
             asked.request.inputs[name] = Tensor.from_array(BOOL, np.array([value]))
         else:
             asked.request.inputs[name] = Tensor(BYTES, (1,), encode_bytes([json.dumps(value)]))

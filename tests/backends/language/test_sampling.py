@@ -21,9 +21,12 @@ def test_fields_have_the_names_of_vllm() -> None:
     sampling = read(
         temperature=0, top_p=0.9, min_p=0.1, repetition_penalty=1.1, frequency_penalty=-1, presence_penalty=2,
         logit_bias={"5": -100}, seed=3, max_tokens=10, min_tokens=2, stop="end", stop_token_ids=[4],
-        ignore_eos=True, n=1,
+        ignore_eos=True, n=1, include_stop_str_in_output=True, skip_special_tokens=False, allowed_token_ids=[5],
+        bad_words=["x"], spaces_between_special_tokens=True,
     )  # fmt: skip
-    assert sampling == Sampling(0, 0.9, 7, 0.1, 1.1, -1, 2, {5: -100}, 3, 10, 2, ("end",), (4,), True)
+    assert sampling == Sampling(
+        0, 0.9, 7, 0.1, 1.1, -1, 2, {5: -100}, 3, 10, 2, ("end",), (4,), True, True, False, (5,), ("x",),
+    )  # fmt: skip
 
 
 def test_numbers_may_be_texts_as_in_the_samples_of_the_vllm_backend() -> None:
@@ -50,9 +53,13 @@ def test_null_and_all_tokens_ask_for_nothing() -> None:
         ({"logit_bias": [1]}, "'logit_bias' must be an object"),
         ({"ignore_eos": 1}, "'ignore_eos' must be true or false"),
         ({"n": 2}, "'n' must be 1"),
+        ({"skip_special_tokens": "no"}, "'skip_special_tokens' must be true or false"),
+        ({"spaces_between_special_tokens": False}, "'spaces_between_special_tokens' must be true"),
+        ({"allowed_token_ids": [-1]}, "'allowed_token_ids' must be a whole number from 0"),
+        ({"bad_words": [5]}, "'bad_words' must be a string or a list"),
         (
             {"beam_width": 2},
-            "unknown field 'beam_width'; known are frequency_penalty, guided_decoding, ignore_eos",
+            "unknown field 'beam_width'; known are allowed_token_ids, bad_words, frequency_penalty, guided_decoding",
         ),
     ],
 )

@@ -31,6 +31,8 @@ def test_the_response_format_of_openai() -> None:
     [
         ("json", "'response_format.type' must be text, json_object or json_schema, got None"),
         ({"type": "xml"}, "'response_format.type' must be text, json_object or json_schema, got 'xml'"),
+        ({"type": "regex", "value": {}}, "'response_format.value' must be a regular expression, got {}"),
+        ({"type": "json", "value": "{}"}, "'response_format.value' must be a JSON schema, got '{}'"),
         ({"type": "json_schema"}, "'response_format.json_schema.schema' must be a JSON schema, got None"),
     ],
 )
@@ -38,6 +40,21 @@ def test_another_response_format_is_refused(value: Any, told: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_response_format(value)
     assert caught.value.message == told
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        ({"type": "json_object", "value": {"type": "null"}}, StructureKind.JSON_SCHEMA, '{"type":"null"}'),
+        ({"type": "json", "value": {"type": "null"}}, StructureKind.JSON_SCHEMA, '{"type":"null"}'),
+        ({"type": "json_schema", "value": {"name": "n", "schema": {}}}, StructureKind.JSON_SCHEMA, "{}"),
+        ({"type": "regex", "value": "a+"}, StructureKind.REGEX, "a+"),
+    ],
+)
+def test_the_response_formats_of_tgi(value: Any, kind: StructureKind, text: str) -> None:
+    found = read_response_format(value)
+    assert found is not None
+    assert (found.kind, found.text, found.field) == (kind, text, "response_format.value")
 
 
 @pytest.mark.parametrize(

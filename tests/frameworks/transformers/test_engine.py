@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -40,6 +41,11 @@ def model_of(kind: str) -> Any:
     return tiny_models.make(kind)
 
 
+def encode(word: str) -> list[int]:
+    found: list[int] = tokenizer().encode(word, add_special_tokens=False)
+    return found
+
+
 def engine_of(kind: str, step_tokens: int = 512, ability: Ability | None = None) -> TransformersEngine:
     model = model_of(kind)
     ability = ability or ABILITIES[kind]
@@ -49,7 +55,7 @@ def engine_of(kind: str, step_tokens: int = 512, ability: Ability | None = None)
         return transformers.DynamicCache(config=None if together else model.config)
 
     return TransformersEngine(
-        Forward(model), ability, make_cache, step_tokens, ENDS, Grammars(tokenizer(), ENDS)
+        Forward(model), ability, make_cache, step_tokens, ENDS, Grammars(tokenizer(), ENDS), encode
     )
 
 
@@ -62,12 +68,12 @@ def text(prompt: str, room: int = 12, **sampling: Any) -> Generation:
 class Words:
     """The tokenizer of the models."""
 
-    def encode(self, text: str) -> list[int]:
-        found: list[int] = tokenizer().encode(text)
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        found: list[int] = tokenizer().encode(text, add_special_tokens=special)
         return found
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        found: str = tokenizer().decode(tokens, skip_special_tokens=True)
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        found: str = tokenizer().decode(tokens, skip_special_tokens=not special)
         return found
 
     def piece(self, token: int) -> bytes:
@@ -120,6 +126,37 @@ def test_texts_that_are_written_at_once_are_those_that_the_model_generates(
     texts = [text(prompt, room) for prompt, room in zip(PROMPTS, (12, 9, 12, 3), strict=True)]
     written = write(engine_of(kind, step_tokens), *texts)
     assert written == [generated(kind, each.asked.prompt, each.room) for each in texts]
+
+
+def test_only_allowed_tokens_and_no_bad_words_are_written() -> None:
+    first, second = encode("xq")
+
+    def written(*bad_words: str) -> list[int]:
+        [tokens] = write(
+            engine_of("llama"),
+            text(
+                PROMPTS[0],
+                30,
+                temperature=1.0,
+                seed=3,
+                allowed_token_ids=(first, second),
+                bad_words=bad_words,
+            ),
+        )
+        return tokens
+
+    pairs = set(pairwise(written()))
+    assert pairs == {(first, first), (first, second), (second, first), (second, second)}
+    assert set(written("x")) == {second}
+    tokens = written("xq")
+    assert set(tokens) == {first, second}
+    assert (first, second) not in pairwise(tokens)
+    impossible = text(PROMPTS[0], allowed_token_ids=(1 << 30,))
+    sent: list[Any] = []
+    impossible._send = lambda request, response, final: sent.append(response)  # noqa: SLF001 - nobody waits for it otherwise
+    write(engine_of("llama"), impossible)
+    impossible.send()
+    assert "no token of the model's vocabulary" in str(sent[0].error)
 
 
 @pytest.mark.parametrize("ability", [Ability.SINGLY, Ability.AGAIN])
@@ -226,7 +263,10 @@ class Failing(Forward):
 
 def failing_engine(kind: str, forward: Forward) -> TransformersEngine:
     usual = engine_of(kind)
-    return TransformersEngine(forward, ABILITIES[kind], transformers.DynamicCache, 512, ENDS, usual._grammars)  # noqa: SLF001 - shared with another engine of the test
+    grammars = usual._grammars  # noqa: SLF001 - shared with another engine of the test
+    return TransformersEngine(
+        forward, ABILITIES[kind], transformers.DynamicCache, 512, ENDS, grammars, encode
+    )
 
 
 def test_if_a_pass_fails_texts_are_written_by_themselves() -> None:

@@ -117,6 +117,7 @@ def test_all_of_the_sampling_reaches_vllm() -> None:
         Sampling(
             temperature=0.3, top_p=0.4, top_k=5, min_p=0.1, repetition_penalty=1.2, frequency_penalty=0.5,
             presence_penalty=0.6, logit_bias={3: 1.5}, seed=7, min_tokens=90, stop_token_ids=(8, 9), ignore_eos=True,
+            allowed_token_ids=(8,), bad_words=("x",),
         ),
         room=40,
     )  # fmt: skip
@@ -124,6 +125,7 @@ def test_all_of_the_sampling_reaches_vllm() -> None:
     assert (params.repetition_penalty, params.frequency_penalty, params.presence_penalty) == (1.2, 0.5, 0.6)
     assert (params.logit_bias, params.seed, params.max_tokens, params.min_tokens) == ({3: 1.5}, 7, 40, 40)
     assert (params.stop_token_ids, params.ignore_eos, params.n) == ([8, 9], True, 1)
+    assert (params.allowed_token_ids, params.bad_words) == ([8], ["x"])
     assert sampling_params(Sampling(), room=1).top_k == -1
 
 

@@ -215,6 +215,13 @@ class TritonPythonModel:
         ]
 """
 
+CHATTER_TEMPLATE = (
+    "{% for each in [tone, reasoning_effort] %}{% if each %}{{ each }} {% endif %}{% endfor %}"
+    "{% for each in documents or [] %}{{ each.title }} {% endfor %}"
+    "{% for message in messages %}{{ message.role }}={{ message.content }};{% endfor %}"
+    "{% if add_generation_prompt %}assistant={% endif %}"
+)
+
 TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
@@ -271,6 +278,8 @@ def write_repository(directory: Path) -> None:
     wrong = unknown + 'parameters { key: "openai.task" value: { string_value: "chatter" } }'
     python_model(directory, "wrong", PLAIN.replace("text_", "TEXT_"), wrong)
     write_tokenizer(directory / "plain" / "tokenizer.json")
+    python_model(directory, "chatter", PLAIN, PLAIN_CONFIG + IN_SERVER)
+    (directory / "chatter" / "1" / "chat_template.jinja").write_text(CHATTER_TEMPLATE)
     python_model(directory, "picky", PLAIN, PLAIN_CONFIG + IN_SERVER)
     write_tokenizer(directory / "picky" / "tokenizer.json", fails=True)
 

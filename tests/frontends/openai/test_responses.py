@@ -290,17 +290,16 @@ def test_what_cannot_be_served_is_refused_by_name(
     assert set(error) == {"message", "type", "param", "code"}
 
 
-def test_fields_without_effect_are_accepted(client: OpenAI, server: ServerProcess) -> None:
+def test_fields_without_effect_are_accepted(client: OpenAI) -> None:
     reply: Any = client.post(
         "/responses",
         body={
             "model": "writer",
             "input": "x",
             "background": False,
-            "reasoning": {"effort": "low"},
+            "reasoning": {"effort": None},
             "user": "me",
         },
         cast_to=object,
     )
     assert reply["status"] == "completed"
-    server.wait_for("the request field 'reasoning' is not known and is ignored")

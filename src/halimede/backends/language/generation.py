@@ -1,5 +1,6 @@
 """One text that a model is writing: its tokens so far, and the responses that bring it to the client."""
 
+from functools import partial
 from threading import Thread
 from typing import Any, Final
 
@@ -80,12 +81,13 @@ class Generation:
         self.counted = 0
         self.counted_ns = 0
         self._send = send
-        self._piece = tokenizer.piece
-        self._detokenizer = Detokenizer(tokenizer.decode, prompt)
+        self._piece = _name if asked.token_ids else tokenizer.piece
+        special = not asked.sampling.skip_special_tokens
+        self._detokenizer = Detokenizer(partial(tokenizer.decode, special=special), prompt)
         self._parser = None if asked.tools is None else CallParser(asked.tools)
         self._calls: list[dict[str, Any]] = []
         self._called = False
-        self._stop = StopWords(asked.sampling.stop)
+        self._stop = StopWords(asked.sampling.stop, shown=asked.sampling.include_stop_str_in_output)
         self._pieces = [asked.prompt] if asked.echo else []
         self._new_tokens = 0
         self._length = 0  # of the text, in characters
@@ -205,6 +207,11 @@ class Generation:
         if self.asked.sampling.logprobs is None:
             return b"null"
         return orjson.dumps(logprobs_document(self.asked.logprob_form, self._records, self._piece))
+
+
+def _name(token: int) -> bytes:
+    """A token by its id, as vLLM writes it."""
+    return b"token_id:%d" % token
 
 
 def _text_tensor(text: str) -> Tensor:

@@ -126,7 +126,9 @@ class LanguageInstance(Instance):
         if asked.sampling.structure is not None:
             self._beginning = False  # the step does not wait while a form is compiled
             self._engine.check(asked.sampling)
-        prompt = self._tokenizer.encode(asked.prompt)
+        prompt = self._tokenizer.encode(asked.prompt, special=asked.special)
+        if asked.truncation is not None:
+            prompt = asked.truncation.of(prompt, self._context - (asked.sampling.max_tokens or 1))
         if not prompt:
             raise InvalidArgumentError(
                 "text_input is empty: the model needs at least one token to begin with"

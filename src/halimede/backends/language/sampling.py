@@ -33,7 +33,11 @@ class Sampling:
         min_tokens: the text does not end before it has so many.
         stop: texts before which the text ends.
         stop_token_ids: tokens that end the text, beside those of the model.
+        include_stop_str_in_output: the text ends after its stop word, not before it.
         ignore_eos: the model's own tokens do not end the text.
+        skip_special_tokens: special tokens are not part of the text.
+        allowed_token_ids: only these tokens; empty for all.
+        bad_words: words that the text does not have.
         logprobs: how many alternatives of each token are told with their log probabilities; None for no log
             probabilities at all.
         structure: the form that the text is to have, None for any.
@@ -52,7 +56,11 @@ class Sampling:
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
     logprobs: int | None = None
     structure: Structure | None = None
 
@@ -131,6 +139,11 @@ def _one(name: str, value: Any) -> None:
         raise _wrong(name, "1: each request gets one text", value)
 
 
+def _true(name: str, value: Any) -> None:
+    if value is not True:
+        raise _wrong(name, "true", value)
+
+
 _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "temperature": _number(0, 100),
     "top_p": _number(0, 1),
@@ -145,10 +158,14 @@ _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "min_tokens": _integer(0, _INT32),
     "stop": _texts,
     "stop_token_ids": _tokens,
+    "include_stop_str_in_output": _flag,
     "ignore_eos": _flag,
+    "skip_special_tokens": _flag,
+    "allowed_token_ids": _tokens,
+    "bad_words": _texts,
     "logprobs": _integer(0, MAX_TOP),
 }
-_FIXED: Final = {"n": _one, "best_of": _one}
+_FIXED: Final = {"n": _one, "best_of": _one, "spaces_between_special_tokens": _true}
 """Fields that can have one value only."""
 
 

@@ -11,6 +11,9 @@ from halimede.core.errors import InvalidArgumentError
 FIELDS: Final = ("structured_outputs", "guided_decoding")
 """What vLLM calls the object in its sampling parameters, and what it called it before."""
 
+_WITH_VALUE: Final = ("json", "json_object", "json_schema", "regex")
+"""Types of formats that huggingface_hub and TGI describe in the member `value`."""
+
 _ANY_OBJECT: Final = '{"type":"object"}'
 
 
@@ -65,6 +68,8 @@ def read_response_format(value: Any) -> Structure | None:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "text":
         return None
+    if kind in _WITH_VALUE and value.get("value") is not None:
+        return _read_value(kind, value["value"], f"{field}.value")
     if kind == "json_object":
         return Structure(StructureKind.JSON_SCHEMA, _ANY_OBJECT, field)
     if kind != "json_schema":
@@ -75,6 +80,20 @@ def read_response_format(value: Any) -> Structure | None:
     if not isinstance(schema, dict):
         raise InvalidArgumentError(f"'{field}.json_schema.schema' must be a JSON schema, got {schema!r:.64}")
     return schema_structure(schema, f"{field}.json_schema.schema")
+
+
+def _read_value(kind: str, value: Any, field: str) -> Structure:
+    """The form in `value`, as huggingface_hub and TGI have it."""
+    if isinstance(value, dict) and isinstance(value.get("schema"), dict) and kind == "json_schema":
+        value = value["schema"]  # beside a name
+    if isinstance(value, str) if kind == "regex" else isinstance(value, dict):
+        return (
+            Structure(StructureKind.REGEX, value, field)
+            if kind == "regex"
+            else schema_structure(value, field)
+        )
+    wanted = "a regular expression" if kind == "regex" else "a JSON schema"
+    raise InvalidArgumentError(f"'{field}' must be {wanted}, got {value!r:.64}")
 
 
 def read_structure(field: str, value: Any) -> Structure:

@@ -21,6 +21,10 @@ RESPONSE_FORMAT: Final = "response_format"
 TOOLS: Final = "tools"
 TOOL_CHOICE: Final = "tool_choice"
 PARALLEL_TOOL_CALLS: Final = "parallel_tool_calls"
+ADD_SPECIAL_TOKENS: Final = "add_special_tokens"
+TOKENS_AS_IDS: Final = "return_tokens_as_token_ids"
+TRUNCATE_PROMPT: Final = "truncate_prompt_tokens"
+TRUNCATION_SIDE: Final = "truncation_side"
 
 TEXT_OUTPUT: Final = "text_output"
 FINISH_REASON: Final = "finish_reason"
@@ -47,6 +51,10 @@ INPUTS: Final[dict[str, Datatype]] = {
     TOOLS: BYTES,
     TOOL_CHOICE: BYTES,
     PARALLEL_TOOL_CALLS: BYTES,
+    ADD_SPECIAL_TOKENS: BOOL,
+    TOKENS_AS_IDS: BOOL,
+    TRUNCATE_PROMPT: BYTES,
+    TRUNCATION_SIDE: BYTES,
 }
 """Each has one element; all but the first are optional."""
 

@@ -11,6 +11,7 @@ from halimede.backends.language.sampling import Sampling, choose_known, read_sam
 from halimede.backends.language.structure import Structure, read_response_format
 from halimede.backends.language.tools.formats import ToolFormat
 from halimede.backends.language.tools.tool_use import ToolUse, read_tool_use
+from halimede.backends.language.truncation import Truncation, read_truncation
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
@@ -28,6 +29,9 @@ class TextRequest:
         wanted: the outputs besides the text.
         logprob_form: how log probabilities are told, if they are wanted.
         tools: how the text may call tools, None if there are none.
+        special: the prompt gets the tokens that the model wants at its beginning.
+        token_ids: log probabilities name tokens by their ids.
+        truncation: what is done with a prompt that is too long; None to refuse it.
     """
 
     prompt: str
@@ -37,6 +41,9 @@ class TextRequest:
     wanted: frozenset[str]
     logprob_form: LogprobForm = LogprobForm.VLLM
     tools: ToolUse | None = None
+    special: bool = True
+    token_ids: bool = False
+    truncation: Truncation | None = None
 
 
 def read_text_request(
@@ -88,8 +95,18 @@ def read_text_request(
     )
     if tools is not None:
         sampling = _with_structure(sampling, tensors.TOOL_CHOICE, tools[1])
-    prompt = read_text(request, tensors.TEXT_INPUT)
-    return TextRequest(prompt, stream, not exclude, sampling, frozenset(wanted), form, tools and tools[0])
+    return TextRequest(
+        read_text(request, tensors.TEXT_INPUT),
+        stream,
+        not exclude,
+        sampling,
+        frozenset(wanted),
+        form,
+        tools and tools[0],
+        read_flag(request, tensors.ADD_SPECIAL_TOKENS, default=True),
+        read_flag(request, tensors.TOKENS_AS_IDS, default=False),
+        read_truncation(_json(request, tensors.TRUNCATE_PROMPT), _json(request, tensors.TRUNCATION_SIDE)),
+    )
 
 
 def _with_structure(sampling: Sampling, field: str, structure: Structure | None) -> Sampling:

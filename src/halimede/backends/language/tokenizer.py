@@ -11,15 +11,15 @@ from halimede.core.errors import InternalError, InvalidArgumentError
 class Tokenizer(Protocol):
     """What a language model needs of its tokenizer."""
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a prompt, with those that the model wants at its beginning.
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The tokens of a prompt; with `special`, with those that the model wants at its beginning.
 
         Raises:
             HalimedeError: the tokenizer fails.
         """
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """The text of tokens; special ones are part of it with `special` only."""
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; those of a special one are its name."""
@@ -52,18 +52,20 @@ class HuggingFaceTokenizer:
         end = self.own.eos_token_id
         self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
-        special = not (self._begin and text.startswith(self._begin))
+        special = special and not (self._begin and text.startswith(self._begin))
         try:
             tokens: list[int] = self.own.encode(text, add_special_tokens=special)
         except Exception as error:
             raise InternalError(f"the model's tokenizer failed: {type(error).__name__}: {error}") from error
         return tokens
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
-        text: str = self.own.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """The text of tokens; special ones are part of it with `special` only."""
+        text: str = self.own.decode(
+            tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
         return text
 
     def piece(self, token: int) -> bytes:

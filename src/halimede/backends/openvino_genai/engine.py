@@ -139,8 +139,9 @@ def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> A
     Raises:
         InvalidArgumentError: it cannot do so in this way.
     """
-    if sampling.logit_bias:
-        raise InvalidArgumentError("sampling_parameters: 'logit_bias' is not possible with OpenVINO GenAI")
+    for name in ("logit_bias", "allowed_token_ids", "bad_words"):
+        if getattr(sampling, name):
+            raise InvalidArgumentError(f"sampling_parameters: '{name}' is not possible with OpenVINO GenAI")
     if sampling.logprobs:
         msg = (
             f"{sampling.logprobs} alternatives of each token are not possible with OpenVINO GenAI, which tells only "

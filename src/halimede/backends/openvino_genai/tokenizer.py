@@ -51,9 +51,9 @@ class GenAITokenizer:
         self.end_tokens: frozenset[int] = frozenset((end,) if end >= 0 else ())
         self._fast = self._fast_decoder(directory / "tokenizer.json")
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
-        special = not (self._begin and text.startswith(self._begin))
+        special = special and not (self._begin and text.startswith(self._begin))
         try:
             encoded = self.own.encode(text, add_special_tokens=special)
         except RuntimeError as error:
@@ -61,15 +61,15 @@ class GenAITokenizer:
         tokens: list[int] = encoded.input_ids.data.reshape(-1).tolist()
         return tokens
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """The text of tokens; special ones are part of it with `special` only."""
         if self._fast is not None:
-            fast: str = self._fast.decode(tokens, skip_special_tokens=True)
+            fast: str = self._fast.decode(tokens, skip_special_tokens=not special)
             return fast
-        return self._decode(tokens)
+        return self._decode(tokens, special=special)
 
-    def _decode(self, tokens: Sequence[int]) -> str:
-        text: str = self.own.decode(list(tokens), skip_special_tokens=True)
+    def _decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        text: str = self.own.decode(list(tokens), skip_special_tokens=not special)
         return text
 
     def piece(self, token: int) -> bytes:

@@ -86,7 +86,13 @@ class TransformersModel(BackendModel):
         logger.info("model '%s': several texts are written %s", self.source.name, ability.value)
         make_cache = plain if ability is Ability.TOGETHER else own
         return TransformersEngine(
-            forward, ability, make_cache, self._settings.step_tokens, self._ends, self._grammars
+            forward,
+            ability,
+            make_cache,
+            self._settings.step_tokens,
+            self._ends,
+            self._grammars,
+            lambda word: self._tokenizer.encode(word, special=False),
         )
 
 

@@ -1,6 +1,6 @@
 """Writes texts with a model of `transformers`: prompts are read in pieces, between steps that all texts share."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from torch import Tensor
 
@@ -32,6 +32,7 @@ class TransformersEngine(Engine):
         step_tokens: see above.
         ends: the tokens that end a text.
         grammars: compiles the forms of texts.
+        encode: gives the tokens of a word.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class TransformersEngine(Engine):
         step_tokens: int,
         ends: frozenset[int],
         grammars: Grammars,
+        encode: Callable[[str], list[int]],
     ) -> None:
         self._forward = forward
         self._ability = ability
@@ -49,6 +51,7 @@ class TransformersEngine(Engine):
         self._step_tokens = step_tokens
         self._ends = ends
         self._grammars = grammars
+        self._encode = encode
         self._unread: list[Reading] = []
         self._texts: dict[Generation, Reading] = {}
         self._writer = self._make_writer()
@@ -67,7 +70,8 @@ class TransformersEngine(Engine):
         """Begin a text; its prompt is read by the next steps."""
         sampling = generation.asked.sampling
         matcher = None if sampling.structure is None else self._grammars.matcher(sampling.structure)
-        sampler = Sampler(sampling, generation.prompt, self._ends, matcher)
+        forms = [self._encode(form) for word in sampling.bad_words for form in (word, f" {word}")]
+        sampler = Sampler(sampling, generation.prompt, self._ends, matcher, [form for form in forms if form])
         cache = None if self._ability is Ability.AGAIN else self._make_cache()
         text = self._texts[generation] = Reading(generation, sampler, cache)
         self._unread.append(text)

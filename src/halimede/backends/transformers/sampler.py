@@ -1,6 +1,7 @@
 """Chooses the tokens of one text."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from transformers import (
 
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.transformers.grammars import Matcher
+from halimede.core.errors import InvalidArgumentError
 
 
 class Sampler:
@@ -26,6 +28,7 @@ class Sampler:
         prompt: the prompt's tokens.
         ends: the tokens that end a text.
         matcher: says which tokens may come next, None for all.
+        bad_words: the tokens of each word that the text may not have.
     """
 
     def __init__(
@@ -34,11 +37,13 @@ class Sampler:
         prompt: list[int],
         ends: frozenset[int],
         matcher: Matcher | None = None,
+        bad_words: Sequence[list[int]] = (),
     ) -> None:
         self._sampling = sampling
         self._prompt = prompt
         self._ends = sorted(ends)
         self._matcher = matcher
+        self._bad_words = bad_words
         self._random: torch.Generator | None = None
         processors: list[Any] = []
         if sampling.temperature > 0:
@@ -87,6 +92,8 @@ class Sampler:
             or sampling.frequency_penalty
             or sampling.presence_penalty
             or sampling.logit_bias
+            or sampling.allowed_token_ids
+            or self._bad_words
             or len(tokens) < sampling.min_tokens
             or self._matcher is not None
         )
@@ -104,4 +111,25 @@ class Sampler:
                 scores[token] += bias
         if len(tokens) < sampling.min_tokens:
             scores[[token for token in self._ends if token < len(scores)]] = -torch.inf
+        if sampling.allowed_token_ids:
+            scores = _only(scores, sampling.allowed_token_ids)
+        for *before, last in self._bad_words:
+            if last < len(scores) and tokens[len(tokens) - len(before) :] == before:
+                scores[last] = -torch.inf
         return scores if self._matcher is None else self._matcher.mask(scores)
+
+
+def _only(scores: Tensor, tokens: Sequence[int]) -> Tensor:
+    """The scores with -inf for all other tokens.
+
+    Raises:
+        InvalidArgumentError: the vocabulary has none of the tokens.
+    """
+    known = [token for token in tokens if token < len(scores)]
+    if not known:
+        raise InvalidArgumentError(
+            "sampling_parameters: 'allowed_token_ids' has no token of the model's vocabulary"
+        )
+    masked = torch.full_like(scores, -torch.inf)
+    masked[known] = scores[known]
+    return masked

@@ -31,6 +31,8 @@ def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
             seed=sampling.seed,
             max_tokens=room,
             min_tokens=min(sampling.min_tokens, room),
+            allowed_token_ids=list(sampling.allowed_token_ids) or None,
+            bad_words=list(sampling.bad_words) or None,
             stop_token_ids=list(sampling.stop_token_ids),
             ignore_eos=sampling.ignore_eos and sampling.structure is None,
             logprobs=sampling.logprobs,

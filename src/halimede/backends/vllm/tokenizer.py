@@ -20,18 +20,18 @@ class VllmTokenizer:
         of_transformers = hasattr(tokenizer, "added_tokens_decoder")
         self._pieces = VocabularyPieces(tokenizer) if of_transformers else None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a prompt. One that begins with the token of the beginning gets no second one."""
-        special = not (self._begin and text.startswith(self._begin))
+        special = special and not (self._begin and text.startswith(self._begin))
         try:
             tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
         except Exception as error:
             raise InternalError(f"the model's tokenizer failed: {type(error).__name__}: {error}") from error
         return tokens
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without special ones."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """The text of tokens; special ones are part of it with `special` only."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=not special)
         return text
 
     def piece(self, token: int) -> bytes:

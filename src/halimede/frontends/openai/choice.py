@@ -47,9 +47,17 @@ class Choice:
         "tool_calls",
     )
 
-    def __init__(self, profile: Profile, stop: Sequence[str], max_tokens: int, echo: str = "") -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        stop: Sequence[str],
+        max_tokens: int,
+        echo: str = "",
+        *,
+        stop_shown: bool = False,
+    ) -> None:
         self._profile = profile
-        self._stop = StopWords(stop)
+        self._stop = StopWords(stop, shown=stop_shown)
         self._max_tokens = max_tokens
         self._decoder = _DECODER("replace")
         self._reason = ""

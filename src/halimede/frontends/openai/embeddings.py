@@ -1,7 +1,7 @@
 """Embeddings: texts run on the model in as few requests as it takes, and told as numbers or as base64."""
 
 from base64 import b64encode
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import orjson
@@ -18,11 +18,11 @@ from halimede.frontends.openai.errors import FieldError, respond_error
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.profile import EMBEDDING_REQUEST
+from halimede.frontends.openai.published_fields import check_fields
 from halimede.frontends.openai.requests import Requests
+from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.tensors import count_of, embeddings_of, json_of, json_tensor, value_tensor
 from halimede.frontends.restrictions import HeaderPattern
-
-_KNOWN: Final = frozenset(("model", "input", "encoding_format", "dimensions"))
 
 
 class Embeddings:
@@ -61,8 +61,7 @@ class Embeddings:
             type(self._dimensions) is not int or not 0 < self._dimensions < 1 << 31
         ):
             raise FieldError("dimensions", "'dimensions' must be an integer above 0")
-        for name in document.keys() - _KNOWN:
-            ignored.note(name)
+        check_fields(document, Call.EMBEDDINGS, (), ignored)
         self._sizes, self._inputs = self._requests_of(self._texts)
         self._rows: list[Array | None] = [None] * len(self._sizes)
         self._tokens: list[int | None] = [None] * len(self._sizes)

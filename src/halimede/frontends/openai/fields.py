@@ -1,4 +1,4 @@
-"""Fields of a request's JSON: read, checked, and unknown ones noted in the log."""
+"""Fields of a request's JSON: read and checked; those that nobody publishes are noted in the log."""
 
 import logging
 from collections.abc import Callable
@@ -18,9 +18,13 @@ MAX_PROMPTS: Final = 2048
 """The most texts in one request."""
 
 _MAX_STOP_WORDS: Final = 16
+_MAX_WORDS: Final = 64
+_MAX_TOKENS: Final = 1 << 20
 _MAX_NOTED: Final = 256
 """Names of ignored fields that are remembered, so that each is logged once."""
 _SHOWN: Final = 64
+_MAX_ID: Final = 256
+_STREAM_OPTIONS: Final = frozenset(("include_usage", "include_obfuscation"))
 
 
 class IgnoredFields:
@@ -80,6 +84,32 @@ def flag(document: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise FieldError(name, f"'{name}' must be a boolean")
     return value
+
+
+def request_id(document: dict[str, Any]) -> str:
+    """What the client calls the request; "" for nothing."""
+    value = document.get("request_id")
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_ID or not value.isprintable():
+        raise FieldError(
+            "request_id", f"'request_id' must be a string of 1 to {_MAX_ID} printable characters"
+        )
+    return checked_text("request_id", value)
+
+
+def usage_wanted(document: dict[str, Any]) -> bool:
+    """Whether a stream is to end with the usage."""
+    options = document.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise FieldError("stream_options", "'stream_options' must be an object")
+    for name in options.keys() - _STREAM_OPTIONS:
+        if options[name]:
+            place = f"stream_options.{name[:_SHOWN]}"
+            raise FieldError(place, f"'{place}' is not supported", "unsupported_parameter")
+    return flag(options, "include_usage")
 
 
 def choices(document: dict[str, Any]) -> int:
@@ -145,6 +175,31 @@ def _object(name: str, value: Any) -> Any:
 _INT64: Final = 1 << 63
 _INT32: Final = (1 << 31) - 1
 
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FieldError(name, f"'{name}' must be a boolean")
+    return value
+
+
+def _tokens(name: str, value: Any) -> Any:
+    if not isinstance(value, list) or len(value) > _MAX_TOKENS:
+        raise FieldError(name, f"'{name}' must be a list of at most {_MAX_TOKENS} token ids")
+    for each in value:
+        _integer(name, each, 0, _INT32)
+    return value
+
+
+def _words(name: str, value: Any) -> Any:
+    if not isinstance(value, list) or len(value) > _MAX_WORDS:
+        raise FieldError(name, f"'{name}' must be a list of at most {_MAX_WORDS} strings")
+    for each in value:
+        if not isinstance(each, str) or not each:
+            raise FieldError(name, f"each element of '{name}' must be a string that is not empty")
+        checked_text(name, each)
+    return value
+
+
 SAMPLING: Final[dict[str, Check]] = {
     "temperature": lambda name, value: _number(name, value, 0, 2),
     "top_p": lambda name, value: _number(name, value, 0, 1),
@@ -153,22 +208,16 @@ SAMPLING: Final[dict[str, Check]] = {
     "seed": lambda name, value: _integer(name, value, -_INT64, _INT64 - 1),
     "max_tokens": lambda name, value: _integer(name, value, 1, _INT32),
     "logit_bias": _object,
-}
-"""Fields of OpenAI's that shape the output → what checks a value."""
-
-EXTENSIONS: Final[dict[str, Check]] = {
     "top_k": lambda name, value: _integer(name, value, -1, _INT32),
     "min_p": lambda name, value: _number(name, value, 0, 1),
     "repetition_penalty": lambda name, value: _number(name, value, 0, 10),
     "min_tokens": lambda name, value: _integer(name, value, 0, _INT32),
+    "stop_token_ids": _tokens,
+    "ignore_eos": _flag,
+    "skip_special_tokens": _flag,
+    "spaces_between_special_tokens": _flag,
+    "allowed_token_ids": _tokens,
+    "bad_words": _words,
+    "structured_outputs": _object,
 }
-"""The same, of fields that servers of language models have beyond OpenAI's."""
-
-DEFAULTS: Final[dict[str, Any]] = {
-    "temperature": 1,
-    "top_p": 1,
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "logit_bias": {},
-}
-"""Values that ask for nothing special, so that any model may get them."""
+"""Fields that shape the output → what checks a value."""

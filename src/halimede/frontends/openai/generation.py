@@ -44,7 +44,10 @@ class Generation(TextAnswer):
         replies: Replies,
         received_ns: int,
     ) -> None:
-        choices = [Choice(known.profile, asked.stop, asked.max_tokens, echo) for echo in asked.echo]
+        choices = [
+            Choice(known.profile, asked.stop, asked.max_tokens, echo, stop_shown=asked.stop_shown)
+            for echo in asked.echo
+        ]
         super().__init__(engine, exchange, known, choices, received_ns)
         self._known = known
         self._asked = asked

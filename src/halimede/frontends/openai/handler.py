@@ -135,7 +135,7 @@ class _Frontend:
         replies: Replies
         if call is Call.RESPONSES:
             wanted = read_response(document, known, self._ignored)
-            asked, replies = wanted.chat, ResponseReply(known.model.name, wanted.repeated)
+            asked, replies = wanted.chat, ResponseReply(known.model.name, wanted.repeated, wanted.chat.id)
         else:
             read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
             asked = read(document, known, self._ignored)

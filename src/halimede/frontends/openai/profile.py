@@ -12,7 +12,7 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.openai.fields import EXTENSIONS, SAMPLING
+from halimede.frontends.openai.published_fields import INPUTS, NAMED_INPUTS, PASSED_ON
 
 TASK: Final = "openai.task"
 INPUT: Final = "openai.input"
@@ -25,17 +25,6 @@ TEXT_OUTPUT: Final = "text_output"
 EMBEDDING_REQUEST: Final = "embedding_request"
 SAMPLING_PARAMETERS: Final = "sampling_parameters"
 
-PASSED_ON: Final = (
-    "messages",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "logprobs",
-    "top_logprobs",
-)
-"""Fields that are passed on as JSON to models that have an input for them."""
-
 _SWITCHES: Final = (
     "stream",
     "exclude_input_in_output",
@@ -43,9 +32,7 @@ _SWITCHES: Final = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-INPUT_FIELDS: Final = frozenset(
-    (*PASSED_ON, *_SWITCHES, SAMPLING_PARAMETERS, EMBEDDING_REQUEST, "stop", *SAMPLING, *EXTENSIONS)
-)
+INPUT_FIELDS: Final = INPUTS | {*PASSED_ON, *_SWITCHES, SAMPLING_PARAMETERS, EMBEDDING_REQUEST, "stop"}
 OUTPUT_FIELDS: Final = frozenset(
     ("finish_reason", "tool_calls", "logprobs", "num_input_tokens", "num_output_tokens")
 )
@@ -113,8 +100,9 @@ def read_profile(model: str, config: ModelConfig, signature: Signature) -> Profi
         if parameters:
             raise ParameterError(model, next(iter(parameters)), f"needs the parameter {TASK} beside it")
         return None
-    inputs = _fields(model, parameters, f"{INPUT}.", INPUT_FIELDS, signature.inputs)
-    outputs = _fields(model, parameters, f"{OUTPUT}.", OUTPUT_FIELDS, signature.outputs)
+    known = INPUT_FIELDS | NAMED_INPUTS
+    inputs = _fields(model, parameters, f"{INPUT}.", INPUT_FIELDS, signature.inputs, known)
+    outputs = _fields(model, parameters, f"{OUTPUT}.", OUTPUT_FIELDS, signature.outputs, OUTPUT_FIELDS)
     if TASK in parameters:
         tasks = _tasks(model, parameters[TASK])
     else:
@@ -154,11 +142,12 @@ def _fields(
     model: str,
     parameters: Mapping[str, str],
     prefix: str,
-    known: frozenset[str],
+    implied: frozenset[str],
     specs: Mapping[str, TensorSpec],
+    known: frozenset[str],
 ) -> dict[str, TensorSpec]:
-    """Field → tensor: by parameters, and of tensors that have the name of a field."""
-    found = {name: spec for name, spec in specs.items() if name in known}
+    """Field → tensor: by parameters, of all `known` fields, and of tensors that have the name of an `implied` one."""
+    found = {name: spec for name, spec in specs.items() if name in implied}
     for key, tensor in parameters.items():
         if not key.startswith(prefix):
             continue

@@ -86,7 +86,7 @@ class ChoiceReplies:
     def __init__(self, model: str, asked: TextRequest) -> None:
         chat = self._chat = asked.chat
         self._include_usage = asked.include_usage
-        self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self.id = f"{'chatcmpl' if chat else 'cmpl'}-{asked.id or uuid.uuid4().hex}"
         kind = ("chat.completion" if chat else "text_completion") + (
             ".chunk" if chat and asked.stream else ""
         )

@@ -8,23 +8,18 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Tensor
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError
-from halimede.frontends.openai.fields import DEFAULTS, EXTENSIONS, SAMPLING, IgnoredFields
+from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import conversation, read_messages
 from halimede.frontends.openai.profile import SAMPLING_PARAMETERS
+from halimede.frontends.openai.published_fields import check_fields
+from halimede.frontends.openai.routes import Call
+from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
+from halimede.frontends.openai.template_options import read_template_options
 from halimede.frontends.openai.tensors import json_tensor, value_tensor
 from halimede.frontends.openai.tool_prompts import tools_for_template, with_read_calls
 
 _INT64: Final = 1 << 63
-_COMMON: Final = frozenset(
-    (*SAMPLING, "model", "stream", "stream_options", "n", "stop", "logprobs", "max_completion_tokens")
-)
-_CHAT: Final = _COMMON | {
-    "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "top_logprobs", "modalities",
-    "audio", "functions", "function_call",
-}  # fmt: skip
-_COMPLETIONS: Final = _COMMON | {"prompt", "echo", "suffix", "best_of"}
-_NOT_SERVED: Final = ("audio", "functions", "function_call", "suffix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,8 @@ class TextRequest:
         include_usage: a stream ends with the usage.
         chat: it is a conversation.
         source: the field of the request that has the prompts.
+        id: what the client calls the request, "" for nothing.
+        stop_shown: an output ends after the stop word, not before it.
     """
 
     inputs: list[dict[str, Tensor]]
@@ -54,6 +51,8 @@ class TextRequest:
     include_usage: bool
     chat: bool
     source: str
+    id: str = ""
+    stop_shown: bool = False
 
 
 def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
@@ -63,49 +62,47 @@ def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredField
         HalimedeError: what is wrong with it, or what the model cannot do.
     """
     messages = read_messages(document.get("messages"), raw="messages" in known.profile.inputs)
-    _refuse_not_served(document)
     if document.get("modalities") not in (None, ["text"]):
         raise FieldError("modalities", "only the modality 'text' is served")
-    extra = _passed_on(document, known)
+    extra = _passed_on(document, known, ignored, Call.CHAT_COMPLETIONS)
     spec = known.profile.inputs.get("messages")
     if spec is not None:
         extra[spec.name] = json_tensor(known.model.signature, spec, "messages", messages)
         prompts = [""]
-    elif known.files.template is None:
-        assert known.files.problem is not None
-        msg = f"model '{known.model.name}' cannot chat: {known.files.problem.message}"
-        raise FieldError("messages", msg)
     else:
-        try:
-            prompt = known.files.template.render(
-                with_read_calls(conversation(messages)), tools_for_template(document)
-            )
-        except InvalidArgumentError as error:
-            raise FieldError("messages", error.message) from None
-        prompts = [fields.checked_text("messages", prompt)]
-    return _read(document, known, ignored, prompts, extra, chat=True)
+        prompts = [_prompt(document, messages, known)]
+    return _read(document, known, prompts, extra, chat=True)
+
+
+def _prompt(document: dict[str, Any], messages: list[dict[str, Any]], known: KnownModel) -> str:
+    """What the chat template makes of the messages."""
+    files, tools = known.files, tools_for_template(document)
+    template = (tools and files.tool_template) or files.template
+    if template is None:
+        assert files.problem is not None
+        raise FieldError("messages", f"model '{known.model.name}' cannot chat: {files.problem.message}")
+    options = read_template_options(document, template)
+    told = conversation(messages, parts=template.loops_over_content, developer=template.names_developer)
+    try:
+        prompt = template.render(with_read_calls(told), tools, options)
+    except InvalidArgumentError as error:
+        raise FieldError("messages", error.message) from None
+    return fields.checked_text("messages", prompt)
 
 
 def read_completion(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
     """A request for completions. Raises as `read_chat` does."""
     prompts = fields.texts(document, "prompt")
-    _refuse_not_served(document)
     best_of = document.get("best_of")
     if best_of is not None and best_of != fields.choices(document):
         raise FieldError("best_of", "'best_of' other than 'n' is not supported")
-    return _read(document, known, ignored, prompts, _passed_on(document, known), chat=False)
-
-
-def _refuse_not_served(document: dict[str, Any]) -> None:
-    for name in _NOT_SERVED:
-        if document.get(name):
-            raise FieldError(name, f"'{name}' is not supported", "unsupported_parameter")
+    passed = _passed_on(document, known, ignored, Call.COMPLETIONS)
+    return _read(document, known, prompts, passed, chat=False)
 
 
 def _read(
     document: dict[str, Any],
     known: KnownModel,
-    ignored: IgnoredFields,
     prompts: list[str],
     extra: dict[str, Tensor],
     *,
@@ -118,11 +115,9 @@ def _read(
         msg = f"'n' times the number of prompts is {count * len(prompts)}; at most {fields.MAX_PROMPTS} are allowed"
         raise FieldError("n", msg)
     stop = fields.stop_words(document)
-    sampling = _sampling(document, known, ignored, _CHAT if chat else _COMPLETIONS)
-    options = document.get("stream_options")
-    if options is not None and not isinstance(options, dict):
-        raise FieldError("stream_options", "'stream_options' must be an object")
-    include_usage = stream and fields.flag(options or {}, "include_usage")
+    sampling = read_sampling(document, known, Call.CHAT_COMPLETIONS if chat else Call.COMPLETIONS)
+    stop_shown = fields.flag(document, "include_stop_str_in_output")
+    include_usage = fields.usage_wanted(document) and stream
     # else they would come with each piece of a stream, for nobody
     counts = not stream or include_usage or "finish_reason" not in profile.outputs
     switches = {
@@ -137,7 +132,7 @@ def _read(
         if name in profile.inputs:
             spec = profile.inputs[name]
             shared[spec.name] = value_tensor(signature, spec, name, value)
-    if stop and "stop" in profile.inputs:
+    if stop and "stop" in profile.inputs and not (stop_shown and SAMPLING_PARAMETERS not in profile.inputs):
         spec = profile.inputs["stop"]
         listed = spec.datatype is BYTES and spec.dims != (1,)
         make = value_tensor if listed else json_tensor
@@ -148,7 +143,7 @@ def _read(
             chosen = dict(sampling)
             if "seed" in chosen:
                 chosen["seed"] = (chosen["seed"] + number + _INT64) % (2 * _INT64) - _INT64
-            tensors = shared | _sampling_tensors(known, chosen, stop)
+            tensors = shared | sampling_tensors(known, chosen, stop)
             if profile.prompt is not None and "messages" not in (profile.inputs if chat else ()):
                 tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "prompt", prompt)
             inputs.append(tensors)
@@ -164,68 +159,22 @@ def _read(
         include_usage,
         chat,
         "messages" if chat else "prompt",
+        fields.request_id(document),
+        stop_shown,
     )
 
 
-def _sampling(
-    document: dict[str, Any], known: KnownModel, ignored: IgnoredFields, expected: frozenset[str]
-) -> dict[str, Any]:
-    """Field → value of those that shape the output and that the model takes.
-
-    Raises:
-        FieldError: one is wrong, or the model does not take it, and it asks for something special.
-    """
-    profile = known.profile
-    takes_any = SAMPLING_PARAMETERS in profile.inputs
-    values: dict[str, Any] = {}
-    for name, check in SAMPLING.items():
-        sent = "max_completion_tokens" if name == "max_tokens" else name
-        if document.get(sent) is None:
-            sent = name
-        if document.get(sent) is None:
-            continue
-        value = check(sent, document[sent])
-        if takes_any or name in profile.inputs:
-            values[name] = value
-        elif name not in DEFAULTS or value != DEFAULTS[name]:
-            msg = f"model '{known.model.name}' does not take '{sent}'"
-            raise FieldError(sent, msg, "unsupported_parameter")
-    for name, value in document.items():
-        if name in EXTENSIONS and (takes_any or name in profile.inputs):
-            if value is not None:
-                values[name] = EXTENSIONS[name](name, value)
-        elif name not in expected:
-            ignored.note(name)
-    if profile.max_tokens and (takes_any or "max_tokens" in profile.inputs):
-        values.setdefault("max_tokens", profile.max_tokens)
-    return values
-
-
-def _sampling_tensors(known: KnownModel, values: dict[str, Any], stop: tuple[str, ...]) -> dict[str, Tensor]:
-    """Each value in its own input, and those that have none together."""
-    profile, signature = known.profile, known.model.signature
-    tensors = {}
-    rest = dict(values)
-    for name in values:
-        spec = profile.inputs.get(name)
-        if spec is not None:
-            make = json_tensor if name == "logit_bias" else value_tensor
-            tensors[spec.name] = make(signature, spec, name, rest.pop(name))
-    spec = profile.inputs.get(SAMPLING_PARAMETERS)
-    if spec is not None:
-        if stop and "stop" not in profile.inputs:
-            rest["stop"] = list(stop)
-        tensors[spec.name] = json_tensor(signature, spec, SAMPLING_PARAMETERS, rest)
-    return tensors
-
-
-def _passed_on(document: dict[str, Any], known: KnownModel) -> dict[str, Tensor]:
+def _passed_on(
+    document: dict[str, Any], known: KnownModel, ignored: IgnoredFields, call: Call
+) -> dict[str, Tensor]:
     """Tensors of the fields that the front end does not act on itself.
 
     Raises:
         FieldError: the model has no input for one that asks for something special.
     """
-    wanted = {}
+    wanted = check_fields(document, call, known.profile.inputs, ignored)
+    if call is Call.CHAT_COMPLETIONS and "add_special_tokens" in known.profile.inputs:
+        wanted.setdefault("add_special_tokens", False)  # the template has them
     tools = document.get("tools")
     choice = document.get("tool_choice")
     if tools and choice != "none":
@@ -237,6 +186,8 @@ def _passed_on(document: dict[str, Any], known: KnownModel) -> dict[str, Tensor]
         parallel = document.get("parallel_tool_calls")
         if parallel is not None and (not parallel or "parallel_tool_calls" in known.profile.inputs):
             wanted["parallel_tool_calls"] = parallel
+    elif choice not in (None, "none", "auto"):
+        raise FieldError("tool_choice", f"'tool_choice' is {choice!r:.64}, but there are no 'tools'")
     form = document.get("response_format")
     if form is not None and form != {"type": "text"}:
         wanted["response_format"] = form

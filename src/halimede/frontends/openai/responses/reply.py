@@ -22,6 +22,7 @@ class ResponseReply:
     Args:
         model: the model's name.
         repeated: the members that repeat the request.
+        request_id: what the client calls the request, "" for nothing.
 
     Attributes:
         id: the response's.
@@ -29,8 +30,8 @@ class ResponseReply:
 
     __slots__ = ("_delta", "_finish", "_items", "_logprobs", "_members", "_open", "_sequence", "_text", "id")
 
-    def __init__(self, model: str, repeated: dict[str, Any]) -> None:
-        self.id = _identifier("resp")
+    def __init__(self, model: str, repeated: dict[str, Any], request_id: str = "") -> None:
+        self.id = f"resp_{request_id}" if request_id else _identifier("resp")
         self._members = {
             "id": self.id,
             "object": "response",

@@ -5,38 +5,31 @@ from typing import Any, Final
 
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError
-from halimede.frontends.openai.fields import EXTENSIONS, SAMPLING, IgnoredFields
+from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.published_fields import FIELDS, check_fields
 from halimede.frontends.openai.responses.items import PlacedMessage, read_input
 from halimede.frontends.openai.responses.tools import chat_tool, chat_tool_choice, read_tools
+from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.text_request import TextRequest, read_chat
 
 _STORED: Final = ("previous_response_id", "conversation", "prompt", "background")
 """Fields that refer to what a server stores."""
 
-_AS_IN_CHAT: Final = (
-    "model",
-    "stream",
-    "parallel_tool_calls",
-    "stop",
-    *(SAMPLING.keys() - {"max_tokens"}),
-    *EXTENSIONS,
-)
+_OWN: Final = frozenset(("tools", "tool_choice", "top_logprobs", "stream_options"))
+"""Fields that this API and chats call the same, but have in other shapes."""
+
+_AS_IN_CHAT: Final = frozenset(FIELDS[Call.RESPONSES].keys() & FIELDS[Call.CHAT_COMPLETIONS].keys()) - _OWN
 _NAMES: Final = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "response_format": "text.format",
     "logprobs": "include",
+    "reasoning_effort": "reasoning.effort",
 }
 """Fields of chat → the fields of this API that they were made of."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
-_KNOWN: Final = frozenset(
-    (
-        *_STORED, *_AS_IN_CHAT, "input", "instructions", "include", "max_output_tokens", "max_tool_calls", "metadata",
-        "store", "stream_options", "text", "tools", "tool_choice", "top_logprobs", "truncation",
-    )
-)  # fmt: skip
 _MAX_METADATA: Final = 16
 _MAX_METADATA_KEY: Final = 64
 _MAX_METADATA_VALUE: Final = 512
@@ -76,8 +69,10 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
     choice = chat_tool_choice(document.get("tool_choice"))
     text, form = _text(document.get("text"))
     placed = read_input(document)
+    check_fields(document, Call.RESPONSES, known.profile.inputs, ignored)
+    fields.usage_wanted(document)
     chat = {name: document[name] for name in _AS_IN_CHAT if name in document}
-    chat |= {
+    chat |= _effort(document.get("reasoning")) | {
         "messages": [each.message for each in placed],
         "max_tokens": document.get("max_output_tokens"),
         "stream_options": {"include_usage": True},
@@ -90,8 +85,6 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
         asked = read_chat(chat, known, ignored)
     except FieldError as error:
         raise _renamed(error, placed) from None
-    for name in document.keys() - _KNOWN:
-        ignored.note(name)
     repeated = {
         "background": False,
         "instructions": document.get("instructions"),
@@ -108,6 +101,19 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
         "truncation": "disabled",
     }
     return ResponseRequest(replace(asked, source="input"), repeated)
+
+
+def _effort(value: Any) -> dict[str, Any]:
+    """The field of a chat that `reasoning` is."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise FieldError("reasoning", "'reasoning' must be an object")
+    for name in value:
+        if name != "effort" and value[name] is not None:
+            place = f"reasoning.{name[:64]}"
+            raise FieldError(place, f"'{place}' is not supported", "unsupported_parameter")
+    return {"reasoning_effort": value.get("effort")}
 
 
 def _or(value: Any, default: Any) -> Any:
@@ -136,6 +142,8 @@ def _text(value: Any) -> tuple[dict[str, Any], Any]:
         value = {}
     if not isinstance(value, dict):
         raise FieldError("text", "'text' must be an object")
+    if value.get("verbosity") not in (None, "medium"):
+        raise FieldError("text.verbosity", "'text.verbosity' is not supported", "unsupported_parameter")
     form = value.get("format")
     if form is None or form == {"type": "text"}:
         return {**value, "format": {"type": "text"}}, None

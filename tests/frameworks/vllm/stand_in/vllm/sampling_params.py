@@ -53,6 +53,8 @@ class SamplingParams:
     structured_outputs: StructuredOutputsParams | None = None
     logit_bias: dict[int, float] | None = field(default=None)
     skip_special_tokens: bool = True
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
 
     def __init_subclass__(cls) -> None:
         dataclass(cls)
