@@ -135,6 +135,17 @@ def test_auto_complete_config_changes_only_what_it_may(models: Models) -> None:
     assert config["model_transaction_policy"] == {"decoupled": True}
 
 
+def test_preferred_sizes_are_compared_with_the_completed_batch_size(models: Models) -> None:
+    completed = completing("config.set_max_batch_size(4); return config")
+    name = models.load(completed, FLOATS + "dynamic_batching { preferred_batch_size: [ 2 ] }")
+    config = models.http.get_model_config(name)
+    assert (config["max_batch_size"], config["dynamic_batching"]["preferred_batch_size"]) == (4, [2])
+    models.write(completed, FLOATS + "dynamic_batching { preferred_batch_size: [ 5 ] }")
+    with pytest.raises(InferenceServerException) as caught:
+        models.http.load_model(models.last_name)
+    assert "dynamic batching preferred size must be <= max batch size" in str(caught.value.message())
+
+
 def test_auto_complete_config_cannot_change_a_scheduler_that_is_set(models: Models) -> None:
     name = models.load(
         completing("""

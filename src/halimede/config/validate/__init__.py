@@ -10,7 +10,11 @@ from itertools import chain
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.batch_tensors import batch_tensor_problems, warn_of_batch_tensors
-from halimede.config.validate.dynamic_batching import dynamic_batching_problems, token_problems
+from halimede.config.validate.dynamic_batching import (
+    batch_size_problems,
+    dynamic_batching_problems,
+    token_problems,
+)
 from halimede.config.validate.ensembles import ensemble_problems
 from halimede.config.validate.enums import enum_problems
 from halimede.config.validate.instances import instance_problems
@@ -29,20 +33,24 @@ __all__ = ["Problem", "check_file_names", "find_problems", "find_warnings", "val
 logger = logging.getLogger("halimede")
 
 
-def find_problems(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "") -> list[Problem]:
+def find_problems(
+    config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "", *, complete: bool = True
+) -> list[Problem]:
     """Everything that is wrong with a normalised configuration, the gravest first.
 
     Args:
         config: the configuration.
         gpus: device numbers of the GPUs that instances may be placed on.
         missing: why there are none, to be told where some are asked for; "" for no more than that.
+        complete: the model does not complete it any more.
     """
     return [
         *_setting_problems(config),
+        *(batch_size_problems(config) if complete else ()),
         *state_problems(config),
         *tensor_problems(config),
         *batch_tensor_problems(config),
-        *token_problems(config),
+        *(token_problems(config) if complete else ()),
         *instance_problems(config, gpus, missing),
         *warmup_problems(config),
         *enum_problems(config),
@@ -82,17 +90,22 @@ def validate_settings(config: ModelConfig, *, complete: bool) -> None:
 
     Args:
         config: the configuration.
-        complete: its tensors are complete, and are to be right too.
+        complete: its batch size and its tensors are complete, and are to be right too.
 
     Raises:
         InvalidArgumentError: the gravest of what is wrong.
     """
-    of_tensors = (
-        chain(tensor_problems(config), batch_tensor_problems(config), token_problems(config))
+    completed = (
+        chain(
+            batch_size_problems(config),
+            tensor_problems(config),
+            batch_tensor_problems(config),
+            token_problems(config),
+        )
         if complete
         else ()
     )
-    for problem in chain(_setting_problems(config), of_tensors):
+    for problem in chain(_setting_problems(config), completed):
         raise InvalidArgumentError(problem.message)
 
 

@@ -1,14 +1,18 @@
 """The dynamic batcher: preferred sizes, priorities, queue policies, tokens."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelQueuePolicy
 from halimede.config.token_batching import TokenBatchingError, read_limits, read_token_batching
 from halimede.config.validate.problem import Problem
 
+PREFERRED_OF_OLDEST: Final = "sequence batching preferred batch size"
+_PREFERRED: Final = "dynamic batching preferred size"
+
 
 def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
-    """Problems of the dynamic batcher."""
+    """Problems of the dynamic batcher, those that depend on the batch size aside."""
     try:
         read_limits(config)
     except TokenBatchingError as error:
@@ -17,9 +21,7 @@ def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
         return
     batching = config.dynamic_batching
     where = "dynamic_batching"
-    yield from preferred_size_problems(
-        config, list(batching.preferred_batch_size), where, "dynamic batching preferred size"
-    )
+    yield from preferred_size_problems(config, list(batching.preferred_batch_size), where, _PREFERRED)
     levels = batching.priority_levels
     if levels:
         if not 1 <= batching.default_priority_level <= levels:
@@ -37,8 +39,25 @@ def dynamic_batching_problems(config: ModelConfig) -> Iterator[Problem]:
         yield from _ordering(config)
 
 
+def batch_size_problems(config: ModelConfig) -> Iterator[Problem]:
+    """Problems of preferred sizes with a batch size that will not be completed any more."""
+    wanted = {
+        ("dynamic_batching", _PREFERRED): config.dynamic_batching.preferred_batch_size,
+        (
+            "sequence_batching.oldest",
+            PREFERRED_OF_OLDEST,
+        ): config.sequence_batching.oldest.preferred_batch_size,
+    }
+    for (where, subject), sizes in wanted.items():
+        if any(size > config.max_batch_size for size in sizes):
+            message = f"{subject} must be <= max batch size for {config.name}"
+            yield Problem(
+                config.name, f"{where}.preferred_batch_size", message, f"max_batch_size: {max(sizes)}"
+            )
+
+
 def token_problems(config: ModelConfig) -> Iterator[Problem]:
-    """Problems of the inputs whose tokens are counted; other problems of batching by tokens are found before."""
+    """Problems of the batch size and of the inputs whose tokens are counted; others are found before."""
     try:
         read_limits(config)
     except TokenBatchingError:
@@ -62,16 +81,12 @@ def _token_problem(config: ModelConfig, error: TokenBatchingError) -> Problem:
 def preferred_size_problems(
     config: ModelConfig, sizes: list[int], where: str, subject: str
 ) -> Iterator[Problem]:
-    """Problems of the preferred sizes of a batcher, which errors call `subject`."""
-    largest = config.max_batch_size
+    """Problems of the preferred sizes of a batcher, which errors call `subject`, whatever the batch size is."""
     where = f"{where}.preferred_batch_size"
     if any(size <= 0 for size in sizes):
         good = [size for size in sizes if size > 0]
         fix = f"preferred_batch_size: {good}" if good else "remove preferred_batch_size"
         yield Problem(config.name, where, f"{subject} must be positive for {config.name}", fix)
-    if any(size > largest for size in sizes):
-        message = f"{subject} must be <= max batch size for {config.name}"
-        yield Problem(config.name, where, message, f"max_batch_size: {max(sizes)}")
 
 
 def _ordering(config: ModelConfig) -> Iterator[Problem]:

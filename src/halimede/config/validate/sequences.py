@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from halimede.config.model_config_pb2 import DataType, ModelConfig, ModelSequenceBatching
-from halimede.config.validate.dynamic_batching import preferred_size_problems
+from halimede.config.validate.dynamic_batching import PREFERRED_OF_OLDEST, preferred_size_problems
 from halimede.config.validate.problem import Problem
 
 Control = ModelSequenceBatching.Control
@@ -45,7 +45,7 @@ def sequence_problems(config: ModelConfig) -> Iterator[Problem]:
             config,
             list(batching.oldest.preferred_batch_size),
             "sequence_batching.oldest",
-            "sequence batching preferred batch size",
+            PREFERRED_OF_OLDEST,
         )
     if batching.HasField("direct") and not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
         message = f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {config.name}"
