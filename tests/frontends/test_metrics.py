@@ -109,10 +109,11 @@ def answered(model: FakeModel) -> FakeModel:
     """The model after a batch of two requests with three rows, one failure and one refusal."""
     counts = model.statistics
     counts.count_execution(ran(3, 10_000, 70_000, 20_000, requests=2))
-    counts.count_streamed(1_500_000, 200_000, 1_000_000)
-    counts.count_streamed(620_000_000, 400_000, 120_000_000)
-    counts.count_failure(1_000, FailureReason.BACKEND)
-    counts.count_failure(1_000, FailureReason.REJECTED)
+    request = InferRequest("m", {}, lambda _response, _final: None)
+    counts.count_streamed(request, 1_500_000, 200_000, 1_000_000)
+    counts.count_streamed(request, 620_000_000, 400_000, 120_000_000)
+    counts.count_failure(request, 1_000, FailureReason.BACKEND)
+    counts.count_failure(request, 1_000, FailureReason.REJECTED)
     counts.load_ns = 1_250_000_000
     return model
 

@@ -26,11 +26,11 @@ def document(**changes: Any) -> dict[str, Any]:
     counters = {
         "success": 0, "success_ns": 0, "queue_ns": 0, "compute_input_ns": 0, "compute_infer_ns": 0,
         "compute_output_ns": 0, "inferences": 0, "executions": 0, "cache_hits": 0, "cache_misses": 0,
-        "failures": {"REJECTED": 0, "OTHER": 0},
+        "failures": {"REJECTED": 0, "CANCELED": 0, "OTHER": 0},
     }  # fmt: skip
     model = {
         "name": "digits", "version": "1", "namespace": "", "state": "READY", "reason": "", "memory_bytes": 3 << 20,
-        "pending": 4, "inflight": 6, "instances": [{"state": "busy"}, {"state": "idle"}],
+        "pending": 4, "inflight": 6, "instances": [{"state": "running"}, {"state": "idle"}],
         "counters": counters | changes.get("counters", {}), "request_us": changes.get("request_us", [0, 0, 0]),
     }  # fmt: skip
     failed = {
@@ -60,7 +60,7 @@ LATER = document(
         "inferences": 800,
         "executions": 100,
         "cache_hits": 50,
-        "failures": {"REJECTED": 4},
+        "failures": {"REJECTED": 4, "CANCELED": 3},
     },
     request_us=[100, 100, 0],
 )
@@ -119,6 +119,7 @@ def test_the_table_has_what_the_server_says() -> None:
         "3",
         "25%",
         "2",
+        "1.5",
     ]
     assert "broken 2: no such file" in text
     assert "1 more models" in drawn(of_console(document()), of_console(LATER), most=1)

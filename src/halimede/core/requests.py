@@ -89,6 +89,7 @@ class InferRequest:
         sequence_key: under which an instance keeps what belongs to the sequence: a number, different for each sequence
             of a model, also if ids repeat; set by the sequence batcher, 0 for none.
         is_null: it stands for a sequence without a request; nobody waits for its response.
+        nested: another request led to it: it is a step of an ensemble, or a call of a model.
         respond: where responses go.
         batch_size: rows along the batch dimension, 1 for a model without; set by validation.
         byte_size: bytes of all inputs together; set by validation.
@@ -137,6 +138,7 @@ class InferRequest:
     )
 
     is_null: ClassVar[bool] = False
+    nested: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -212,6 +214,14 @@ class NullRequest(InferRequest):
     __slots__ = ()
 
     is_null: ClassVar[bool] = True
+
+
+class NestedRequest(InferRequest):
+    """A request that another one led to: a step of an ensemble, or a call of a model."""
+
+    __slots__ = ()
+
+    nested: ClassVar[bool] = True
 
 
 def request_prefix(identifier: str) -> str:

@@ -237,8 +237,8 @@ class Model:
 
     @property
     def pending(self) -> int:
-        """Requests that wait for an execution."""
-        return self._scheduler.pending
+        """Requests that wait for an execution, in the queue or in a worker that was sent them ahead."""
+        return self._scheduler.pending + sum(worker.waiting for worker in self._workers)
 
     def activity(self) -> list[InstanceActivity]:
         """What each of its instances is doing."""
@@ -248,7 +248,7 @@ class Model:
         spec, instance = entry.spec, entry.instance
         device = f"gpu:{spec.device}" if spec.kind == "KIND_GPU" else "cpu"
         if isinstance(instance, WorkerInstance):
-            running = len(instance.requests)
+            running = len(instance.requests) - instance.waiting
             place = "server process" if instance.in_server else "process"
             place = " ".join([place, *map(str, instance.processes)])
             state = "running" if running else "idle"
@@ -284,6 +284,8 @@ class Model:
         if request.trace is not None:
             record_queued(request)
         self.inflight += 1
+        if request.nested:
+            self.statistics.nested.begun += 1
         if self._load is not None:
             self._load.inflight += 1
         if request.cancelled:
@@ -297,6 +299,8 @@ class Model:
         except UnavailableError as error:
             self.refused(request, error, FailureReason.REJECTED)
         except HalimedeError as error:  # it is not as its scheduler needs it
+            if request.nested:
+                self.statistics.nested.begun -= 1
             self._finish(1)
             request.respond(InferResponse(error=error), True)
 
@@ -361,7 +365,7 @@ class Model:
         """The scheduler will not run the request, or not again: tell its client."""
         if self._open.pop(request, None) is not None and not self._workers:
             self._flow.taken(request, True)
-        self.statistics.count_failure(self._clock.now() - request.received_ns, reason)
+        self.statistics.count_failure(request, self._clock.now(), reason)
         self._finish(1)
         request.respond(InferResponse(error=error), True)
 
@@ -413,7 +417,7 @@ class Model:
             request.respond(response, True)  # first of all: clients wait for it
             if response.error is not None:
                 failed = True
-                statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
+                statistics.count_failure(request, now, FailureReason.BACKEND)
         if not batch.failed:
             statistics.count_execution(batch)
         else:
@@ -456,7 +460,7 @@ class Model:
         """Send the only response to a request by itself, and count it."""
         request.respond(response, True)
         if response.error is not None:
-            self.statistics.count_failure(now - request.received_ns, FailureReason.BACKEND)
+            self.statistics.count_failure(request, now, FailureReason.BACKEND)
         else:
             self.statistics.count_answered([request], batch.started_ns, now)
             if request.trace is not None:
@@ -549,11 +553,11 @@ class Model:
             request.started_ns = started_ns
             request_ns = now - request.received_ns
             if response is not None and response.error is not None:
-                self.statistics.count_failure(request_ns, FailureReason.BACKEND)
+                self.statistics.count_failure(request, now, FailureReason.BACKEND)
             else:
                 queue_ns = started_ns - request.queued_ns
                 first_ns = responses.first_ns - request.received_ns
-                self.statistics.count_streamed(request_ns, queue_ns, first_ns)
+                self.statistics.count_streamed(request, request_ns, queue_ns, first_ns)
                 if request.trace is not None:
                     self.statistics.exemplify(request, request_ns, queue_ns, first_ns, 0)
             self._finish(1)

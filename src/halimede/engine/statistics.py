@@ -50,6 +50,35 @@ FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2_000, 5_000)
 BATCH_SIZE_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
+class NestedStatistics:
+    """The part of a model's requests that other requests led to: steps of ensembles, and calls of models.
+
+    Attributes:
+        begun: requests that were accepted.
+        success: requests that were answered.
+        failures: failed requests by reason.
+        request_us: histogram of the times from receipt to response of those that were answered, in microseconds.
+    """
+
+    __slots__ = ("begun", "failures", "request_us", "success")
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.success = 0
+        self.failures = dict.fromkeys(FailureReason, 0)
+        self.request_us = Histogram(DURATION_BOUNDS_US)
+
+    @property
+    def inflight(self) -> int:
+        """Requests without a final response."""
+        return self.begun - self.success - sum(self.failures.values())
+
+    def count(self, request_ns: int) -> None:
+        """Count a request that was answered."""
+        self.success += 1
+        self.request_us.observe(request_ns // 1_000)
+
+
 class BatchStatistics:
     """Times of the executions of one total batch size."""
 
@@ -123,6 +152,7 @@ class ModelStatistics:
         padding: (batchers by tokens) tokens executed that were padding.
         responses: the responses of a decoupled model by their index, up to MAX_RESPONSE_INDEX.
         failures: failed requests by reason.
+        nested: the part of all requests that other requests led to.
         request_us, queue_us, compute_us: histograms in microseconds.
         first_response_ms: histogram of the times from receipt to first response, in milliseconds.
         batch_size: histogram of executed batch sizes.
@@ -148,6 +178,7 @@ class ModelStatistics:
         "inference_count",
         "last_inference_ms",
         "load_ns",
+        "nested",
         "padding",
         "queue",
         "queue_us",
@@ -177,6 +208,7 @@ class ModelStatistics:
         self.padding = 0
         self.responses: list[ResponseStatistics] = []
         self.failures = dict.fromkeys(FailureReason, 0)
+        self.nested = NestedStatistics()
         self.request_us = Histogram(DURATION_BOUNDS_US)
         self.queue_us = Histogram(DURATION_BOUNDS_US)
         self.compute_us = Histogram(DURATION_BOUNDS_US)
@@ -253,6 +285,8 @@ class ModelStatistics:
             request_us[bisect_left(DURATION_BOUNDS_US, whole // 1_000)] += 1
             queue_us[bisect_left(DURATION_BOUNDS_US, waited // 1_000)] += 1
             first_response_ms[bisect_left(first_bounds, whole // 1_000_000)] += 1
+            if request.nested:
+                self.nested.count(whole)
         self.success.add(request_ns, len(requests))
         self.queue.add(queue_ns, len(requests))
         self.request_us.total += request_ns // 1_000
@@ -293,6 +327,8 @@ class ModelStatistics:
         self.request_us.observe(whole // 1_000)
         self.queue_us.observe(waited // 1_000)
         self.first_response_ms.observe(whole // 1_000_000)
+        if request.nested:
+            self.nested.count(whole)
         if request.trace is not None:
             self.exemplify(request, whole, waited, whole, 0)
         if self.summaries is not None:
@@ -308,8 +344,12 @@ class ModelStatistics:
         if self.summaries is not None:
             self.summaries.cache_miss.observe(cache_ns // 1_000)
 
-    def count_streamed(self, request_ns: int, queue_ns: int, first_response_ns: int) -> None:
+    def count_streamed(
+        self, request: InferRequest, request_ns: int, queue_ns: int, first_response_ns: int
+    ) -> None:
         """Count a decoupled request: all of it took `request_ns` from its receipt, its first response less."""
+        if request.nested:
+            self.nested.count(request_ns)
         self.success.add(request_ns)
         self.queue.add(queue_ns)
         self.request_us.observe(request_ns // 1_000)
@@ -339,7 +379,9 @@ class ModelStatistics:
             kind = counts.cancel if isinstance(response.error, CancelledError) else counts.fail
             kind.add(infer_ns + output_ns)
 
-    def count_failure(self, request_ns: int, reason: FailureReason) -> None:
-        """Count a request that failed."""
-        self.fail.add(request_ns)
+    def count_failure(self, request: InferRequest, now: int, reason: FailureReason) -> None:
+        """Count a request that failed at `now`."""
+        self.fail.add(now - request.received_ns)
         self.failures[reason] += 1
+        if request.nested:
+            self.nested.failures[reason] += 1

@@ -10,6 +10,9 @@ from halimede.frontends.connection_limit import ConnectionLimit
 CLIENT_GONE: Final = 499
 """Stands for the status of a request whose client had gone before the response; never sent."""
 
+_CLIENT_ERRORS: Final = frozenset((1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 16))
+"""gRPC's codes that a client causes: cancelled, invalid, missing, refused, too much or unknown."""
+
 Counts = defaultdict[tuple[str, int], int]
 """(route, status) → how many; the route is "" for what no route is for."""
 
@@ -17,6 +20,11 @@ Counts = defaultdict[tuple[str, int], int]
 def new_counts() -> Counts:
     """Counts that are 0."""
     return defaultdict(int)
+
+
+def is_client_error(protocol: str, status: int) -> bool:
+    """Whether the status of an answer says that the client made a mistake, was refused or gave up."""
+    return status in _CLIENT_ERRORS if protocol == "grpc" else 400 <= status < 500
 
 
 class Busy(Protocol):

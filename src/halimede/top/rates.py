@@ -14,6 +14,7 @@ class ModelRates:
         figures: the later ones.
         requests: a second, that succeeded.
         failures: a second.
+        cancelled: a second; None if the server counts them as failures.
         inferences: rows a second.
         mean_ms, p50_ms, p99_ms: of requests; None if there were none, or the server does not say.
         queue_ms, compute_ms: mean parts of a request; None if there were none.
@@ -24,6 +25,7 @@ class ModelRates:
     figures: ModelFigures
     requests: float
     failures: float
+    cancelled: float | None
     inferences: float
     mean_ms: float | None
     p50_ms: float | None
@@ -65,6 +67,7 @@ def _row(before: ModelFigures, after: ModelFigures, seconds: float, bounds: Sequ
         after,
         requests / seconds,
         max(0, after.failures - before.failures) / seconds,
+        None if after.cancelled is None else max(0, after.cancelled - (before.cancelled or 0)) / seconds,
         inferences / seconds,
         mean(after.request_ns - before.request_ns),
         percentile_ms(buckets, bounds, 50),

@@ -18,6 +18,7 @@ class ModelFigures:
         reason: why it is in that state, if it failed.
         requests: that succeeded.
         failures: requests that failed.
+        cancelled: requests that their clients cancelled; None if the server counts them as failures.
         inferences: rows.
         executions: batches.
         cache_hits: requests that the cache answered.
@@ -34,6 +35,7 @@ class ModelFigures:
     reason: str = ""
     requests: int = 0
     failures: int = 0
+    cancelled: int | None = None
     inferences: int = 0
     executions: int = 0
     cache_hits: int = 0
@@ -111,12 +113,15 @@ def _console_model(document: Mapping[str, Any]) -> ModelFigures:
     if "counters" not in document:
         return ModelFigures(key, document["state"], document["reason"], memory=document["memory_bytes"])
     counters, instances = document["counters"], document["instances"]
+    failures = dict(counters["failures"])
+    cancelled = failures.pop("CANCELED")
     return ModelFigures(
         key,
         document["state"],
         document["reason"],
         counters["success"],
-        sum(counters["failures"].values()),
+        sum(failures.values()),
+        cancelled,
         counters["inferences"],
         counters["executions"],
         counters["cache_hits"],
@@ -126,7 +131,7 @@ def _console_model(document: Mapping[str, Any]) -> ModelFigures:
         document["request_us"],
         document["pending"],
         document["inflight"],
-        sum(each["state"] == "busy" for each in instances),
+        sum(each["state"] == "running" for each in instances),
         len(instances),
         document["memory_bytes"],
     )
@@ -167,6 +172,7 @@ def _statistics_model(key: Key, state: str, document: Mapping[str, Any]) -> Mode
         "",
         count("success"),
         count("fail"),
+        None,
         int(document["inference_count"]),
         int(document["execution_count"]),
         count("cache_hit"),

@@ -12,7 +12,7 @@ from halimede.top.snapshot import Snapshot
 
 _MIB = 1 << 20
 _STATES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
-_SPARE = ("hits", "comp. ms", "queue ms", "mean ms", "MiB", "batch")
+_SPARE = ("hits", "canc/s", "comp. ms", "queue ms", "mean ms", "MiB", "batch")
 """Figures that narrow terminals do not show, the first one first."""
 
 
@@ -91,6 +91,8 @@ def _figures(row: ModelRates, *, complete: bool) -> dict[str, RenderableType]:
         }
     figures["hits"] = share(row.hits or None)
     figures["fail/s"] = Text(number(row.failures), style="red" if row.failures else "")
+    if complete:
+        figures["canc/s"] = number(row.cancelled)
     return figures
 
 

@@ -185,6 +185,11 @@ class WorkerInstance(Instance):
         return [request for sent in self._sent.values() for request in sent.batch.requests]
 
     @property
+    def waiting(self) -> int:
+        """How many of `requests` were sent ahead: the execution of a batch before theirs is not over."""
+        return sum(len(sent.batch.requests) for sent in list(self._sent.values())[1:])
+
+    @property
     def processes(self) -> tuple[int, ...]:
         """Its process, if it runs."""
         worker = self._worker

@@ -146,7 +146,7 @@ class Bench:
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
         """A request will not run."""
         self.inflight -= 1
-        self.statistics.count_failure(0, reason)
+        self.statistics.count_failure(request, request.received_ns, reason)
         request.respond(InferResponse(error=error), True)
 
 

@@ -85,7 +85,9 @@ def test_figures_follow_the_load(page: Page, server: ServerProcess) -> None:
     with load(server):
         show(page, server)
         rate = page.get_by_role("img", name="Requests per second, now: answered")
-        expect(rate).not_to_have_attribute("aria-label", "Requests per second, now: answered 0, failed 0")
+        expect(rate).not_to_have_attribute(
+            "aria-label", "Requests per second, now: answered 0, failed 0, cancelled 0"
+        )
         row = page.get_by_role("region", name="Models").get_by_role("row").filter(has_text="classifier")
         expect(row.get_by_role("cell").nth(1)).not_to_have_text("0")
         expect(row.get_by_role("cell").nth(3)).to_contain_text("s")  # p99 in µs or ms
@@ -97,7 +99,9 @@ def test_figures_follow_the_load(page: Page, server: ServerProcess) -> None:
         )
         bar = closings.locator(".bar").filter(has_text="queue delay was over")
         expect(bar.locator(".value")).not_to_have_text("0")
-        failed = page.locator("section").filter(has=page.get_by_role("heading", name="Failures"))
+        failed = page.locator("section").filter(
+            has=page.get_by_role("heading", name="Failures and cancellations")
+        )
         expect(failed.locator(".bar").filter(has_text="the model failed").locator(".value")).not_to_have_text(
             "0"
         )

@@ -7,7 +7,7 @@ import orjson
 
 from halimede.core import background
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
-from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.requests import InferRequest, InferResponse, NestedRequest
 from halimede.engine.calls.deadlocks import Waits
 from halimede.engine.calls.loans import Loans
 from halimede.engine.model import Model
@@ -77,7 +77,7 @@ class ModelCalls:
         if caller is not None and self._name_in_server is not None:
             name = self._name_in_server(name, caller.model)
         answer = _Answer(self._waits, self._loans, call, caller)
-        request = InferRequest(
+        request = NestedRequest(
             name,
             call.inputs,
             answer.respond,

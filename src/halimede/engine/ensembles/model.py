@@ -131,6 +131,8 @@ class EnsembleModel:
         if request.trace is not None:
             record_queued(request)
         self.inflight += 1
+        if request.nested:
+            self.statistics.nested.begun += 1
         if self._cache is not None and not request.cancelled:
             self._cache.enqueue(request)
         else:
@@ -150,7 +152,8 @@ class EnsembleModel:
         request_ns = run.finished_ns - request.received_ns
         if run.error is not None:
             cancelled = isinstance(run.error, CancelledError)
-            statistics.count_failure(request_ns, FailureReason.CANCELED if cancelled else FailureReason.OTHER)
+            reason = FailureReason.CANCELED if cancelled else FailureReason.OTHER
+            statistics.count_failure(request, run.finished_ns, reason)
             return
         size = request.batch_size
         statistics.last_inference_ms = time_ns() // 1_000_000
@@ -159,7 +162,7 @@ class EnsembleModel:
         statistics.batch_size.observe(size)
         first_ns = (run.first_ns or run.finished_ns) - request.received_ns
         compute_ns = run.input_ns + run.infer_ns + run.output_ns
-        statistics.count_streamed(request_ns, 0, first_ns)
+        statistics.count_streamed(request, request_ns, 0, first_ns)
         statistics.compute_us.observe(compute_ns // 1_000)
         if request.trace is not None:
             statistics.exemplify(request, request_ns, 0, first_ns, compute_ns)
@@ -182,7 +185,7 @@ class EnsembleModel:
 
     def refused(self, request: InferRequest, error: HalimedeError, reason: FailureReason) -> None:
         """The request waited for the response to another, and will not run: tell its client."""
-        self.statistics.count_failure(self._clock.now() - request.received_ns, reason)
+        self.statistics.count_failure(request, self._clock.now(), reason)
         self._finish()
         request.respond(InferResponse(error=error), True)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from halimede.core.clock import MICROSECOND
 from halimede.core.errors import HalimedeError
-from halimede.core.requests import InferRequest, InferResponse, ParameterValue
+from halimede.core.requests import InferRequest, InferResponse, NestedRequest, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.engine.ensembles.iterations import Iteration, Sequence
 from halimede.engine.ensembles.routes import Stage, Step
@@ -62,7 +62,7 @@ class RunningStep:
         if timeout_us:  # that of a queue: what was spent in those before is gone
             timeout_us = max(1, timeout_us - (now() - outer.received_ns) // MICROSECOND)
         planned = self.step.planned
-        request = InferRequest(
+        request = NestedRequest(
             planned.model_name,
             inputs,
             self.respond,

@@ -11,7 +11,8 @@
               the last three are null for a cache that is kept elsewhere
      "refused": requests refused as too many were in flight, or null without a limit,
      "traffic": [{"protocol": "http", "in_flight", "connections", "refused_connections": null without a limit,
-                  "statuses": {"200": 12}}],
+                  "statuses": {"200": 12}, or {"OK": 12} for gRPC,
+                  "client_errors": answers whose status says that the client made a mistake, was refused or gave up}],
      "bounds": {"duration_us": [...], "batch_size": [...]},
      "models": [MODEL, ...]}
 
@@ -25,6 +26,8 @@ A MODEL is one version with a state, or a model that was never loaded:
      "counters": {"success", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns",
                   "inferences", "executions", "cache_hits", "cache_misses", "tokens", "padding",
                   "failures": {"REJECTED": 0, ...}},
+     "nested": the part of these that other requests led to, as steps of ensembles or calls of models:
+               {"success", "inflight", "failures": {"REJECTED": 0, ...}, "request_us"},
      "request_us", "queue_us", "compute_us": counts in the buckets of bounds.duration_us, and one more for the rest,
      "batch_size": likewise of bounds.batch_size,
      "closings": {"full": 3, ...}: dynamic batches by why they were closed,
@@ -49,7 +52,8 @@ from halimede.engine.lifecycle.version_states import IndexRow
 from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import BATCH_SIZE_BOUNDS, DURATION_BOUNDS_US
 from halimede.frontends.gauges import memory_bytes
-from halimede.frontends.traffic import Traffic
+from halimede.frontends.grpc.transport.responses import status_name
+from halimede.frontends.traffic import Traffic, is_client_error
 from halimede.frontends.traffic_metrics import open_files, resident_memory
 
 Document = dict[str, Any]
@@ -179,6 +183,12 @@ def _loaded(model: ServedModel) -> Document:
             "padding": counts.padding,
             "failures": {reason.value: number for reason, number in counts.failures.items()},
         },
+        "nested": {
+            "success": counts.nested.success,
+            "inflight": counts.nested.inflight,
+            "failures": {reason.value: number for reason, number in counts.nested.failures.items()},
+            "request_us": counts.nested.request_us.counts,
+        },
         "request_us": counts.request_us.counts,
         "queue_us": counts.queue_us.counts,
         "compute_us": counts.compute_us.counts,
@@ -199,15 +209,19 @@ def _scheduler(model: ServedModel) -> str:
 
 
 def _traffic(traffic: Traffic) -> Document:
+    protocol = traffic.protocol
     statuses = Counter[int]()
     for (_, status), number in traffic.counts.items():
         statuses[status] += number
+    client_errors = sum(number for status, number in statuses.items() if is_client_error(protocol, status))
+    name = status_name if protocol == "grpc" else str
     return {
-        "protocol": traffic.protocol,
+        "protocol": protocol,
         "in_flight": traffic.in_flight,
         "connections": traffic.open,
         "refused_connections": traffic.refused,
-        "statuses": {str(status): number for status, number in sorted(statuses.items())},
+        "statuses": {name(status): number for status, number in sorted(statuses.items())},
+        "client_errors": client_errors,
     }
 
 

@@ -26,8 +26,21 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 /** The key of a version, which stays the same from snapshot to snapshot. */
 export const keyOf = (model) => `${model.namespace}/${model.name}/${model.version}`;
 
-/** Requests that failed. */
-export const failures = (model) => sum(Object.values(model.counters.failures));
+/** Requests that failed, of counts by reason; those that their clients cancelled are no failures. */
+const failed = (reasons) => sum(Object.values(reasons)) - reasons.CANCELED;
+
+/** Requests of a model that failed. */
+export const failures = (model) => failed(model.counters.failures);
+
+/** Requests of a model that their clients cancelled. */
+export const cancelled = (model) => model.counters.failures.CANCELED;
+
+/** How many of something clients sent themselves: all but what other requests led to. */
+export const ofClients = {
+  success: (model) => model.counters.success - model.nested.success,
+  failures: (model) => failures(model) - failed(model.nested.failures),
+  cancelled: (model) => cancelled(model) - model.nested.failures.CANCELED,
+};
 
 /** Figures of a version between two snapshots, `seconds` apart. */
 export function figures(bounds, now, before, seconds) {
@@ -36,10 +49,13 @@ export function figures(bounds, now, before, seconds) {
   const answered = delta("success");
   const executions = delta("executions");
   const latencies = minus(now.request_us, was?.request_us);
+  const grown = (count) => count(now) - (was ? count(was) : 0);
+  const nested = minus(now.nested.request_us, was?.nested.request_us);
   const mean = (name) => (answered ? delta(name) / answered / 1000 : null);
   return {
     rate: answered / seconds,
-    failed: (failures(now) - (was ? failures(was) : 0)) / seconds,
+    failed: grown(failures) / seconds,
+    cancelled: grown(cancelled) / seconds,
     p50: quantile(bounds.duration_us, latencies, 0.5),
     p99: quantile(bounds.duration_us, latencies, 0.99),
     latencies,
@@ -53,10 +69,17 @@ export function figures(bounds, now, before, seconds) {
     misses: delta("cache_misses"),
     pending: now.pending,
     inflight: now.inflight,
+    ofClients: {
+      rate: grown(ofClients.success) / seconds,
+      failed: grown(ofClients.failures) / seconds,
+      cancelled: grown(ofClients.cancelled) / seconds,
+      inflight: now.inflight - now.nested.inflight,
+      latencies: minus(latencies, nested),
+    },
   };
 }
 
-const SERIES = ["rate", "failed", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
+const SERIES = ["rate", "failed", "cancelled", "p50", "p99", "pending", "inflight", "batch", "queue_us", "input_us", "infer_us", "output_us"];
 
 /** Takes snapshots; gives the latest, and the columns of each version and of all of them together. */
 export class History {
@@ -70,6 +93,7 @@ export class History {
     this.current = new Map();
     this.all = new Columns(SERIES);
     this.total = null;
+    this.answers = [];
     this.cpu = null;
   }
 
@@ -100,7 +124,7 @@ export class History {
       if (!was?.counters) continue; // it was loaded meanwhile: wait for the next snapshots
       const point = figures(bounds, model, was, seconds);
       this.current.set(key, point);
-      if (model.scheduler !== "ensemble" || snapshot.models.length === 1) points.push(point);
+      points.push(point);
       if (!this.columns.has(key)) this.columns.set(key, new Columns(SERIES));
       this.columns.get(key).add(snapshot.time, point);
     }
@@ -108,6 +132,7 @@ export class History {
     for (const key of this.columns.keys()) if (!known.has(key)) this.columns.delete(key);
     this.total = together(bounds, points);
     this.all.add(snapshot.time, this.total);
+    this.answers = answers(snapshot, before, seconds);
     this.cpu = (snapshot.process.cpu_s - before.process.cpu_s) / seconds;
   }
 
@@ -131,16 +156,25 @@ export class History {
   }
 }
 
+/** Figures of all versions together: each request of a client once, and all that wait in queues. */
 function together(bounds, points) {
   const latencies = new Array(bounds.duration_us.length + 1).fill(0);
-  for (const point of points) point.latencies.forEach((count, i) => { latencies[i] += count; });
-  const add = (name) => sum(points.map((point) => point[name]));
+  for (const point of points) point.ofClients.latencies.forEach((count, i) => { latencies[i] += count; });
+  const add = (name) => sum(points.map((point) => point.ofClients[name]));
   return {
     rate: add("rate"),
     failed: add("failed"),
-    pending: add("pending"),
+    cancelled: add("cancelled"),
+    pending: sum(points.map((point) => point.pending)),
     inflight: add("inflight"),
     p50: quantile(bounds.duration_us, latencies, 0.5),
     p99: quantile(bounds.duration_us, latencies, 0.99),
   };
+}
+
+/** Answers by protocol and status: how many there were, and how many a second. */
+function answers(now, before, seconds) {
+  const old = new Map(before.traffic.map((each) => [each.protocol, each.statuses]));
+  return now.traffic.flatMap(({ protocol, statuses }) => Object.entries(statuses).map(([status, count]) => (
+    { protocol, status, count, rate: (count - (old.get(protocol)?.[status] ?? 0)) / seconds })));
 }

@@ -3,7 +3,7 @@
 import { bars, timeChart } from "../charts.js";
 import { h, setText, show } from "../dom.js";
 import { bytes, duration, number, percent } from "../format.js";
-import { failures } from "./history.js";
+import { cancelled, failures } from "./history.js";
 import { viewHead } from "../sections.js";
 import { tableCard } from "../table.js";
 import { tiles } from "../tile.js";
@@ -30,7 +30,7 @@ export function modelView(history, name, version, section = "") {
   const gone = h("p", { class: "note" }, "There is no such model.");
   const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Queued", "Batch", "Failed", "Memory");
   const charts = [
-    timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }], number),
+    timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }, { name: "cancelled", series: "cancelled", colour: "orange" }], number),
     timeChart("Latency", [{ name: "p50", series: "p50", colour: "teal" }, { name: "p99", series: "p99", colour: "orange" }], duration, { log: true }),
     timeChart("Requests in the server", [{ name: "in flight", series: "inflight", colour: "violet", fill: true }, { name: "queued", series: "pending", colour: "orange" }], number),
     timeChart("Where the time goes, per request", [
@@ -40,7 +40,7 @@ export function modelView(history, name, version, section = "") {
   const sizes = bars("Batch sizes", number, "No batch has run while this page was open.");
   const closings = bars("Why batches were closed", number, "No dynamic batch has run while this page was open.", { tint: "teal" });
   const tokens = bars("Tokens", number, "No batch has run while this page was open.", { tint: "violet" });
-  const reasons = bars("Failures", number, "No request has failed while this page was open.", { tint: "red" });
+  const reasons = bars("Failures and cancellations", number, "No request has failed or was cancelled while this page was open.", { tint: "red" });
   const cache = bars("Response cache", number, "The cache was not asked while this page was open.", { tint: "violet" });
   const instances = instanceTable();
   const trial = tryIt(name, version);
@@ -113,7 +113,7 @@ function updateTiles(heads, snapshot, model, point) {
   heads["Latency p99"].update(duration(point?.p99 ?? null), "of the last 5 seconds");
   heads.Queued.update(number(model.pending), `${number(model.inflight)} in flight`);
   heads.Batch.update(number(point?.batch ?? null), `${number(point?.executions ?? null)} executions/s`);
-  heads.Failed.update(number(failures(model)), `${number(point?.failed ?? null)}/s now`);
+  heads.Failed.update(number(failures(model)), `${number(point?.failed ?? null)}/s now, ${number(cancelled(model))} cancelled`);
   heads.Memory.update(bytes(model.memory_bytes), budget === null ? "no budget is set" : `${percent(model.memory_bytes / budget)} of the budget`);
 }
 

@@ -3,7 +3,8 @@
 import { timeChart } from "../charts.js";
 import { h, keyed, setText, show } from "../dom.js";
 import { bytes, duration, number, percent } from "../format.js";
-import { failures, keyOf } from "./history.js";
+import { failures, keyOf, ofClients } from "./history.js";
+import { tableCard } from "../table.js";
 import { tiles } from "../tile.js";
 import { controls, linkTo, statePill, unloaded } from "./models.js";
 
@@ -13,12 +14,13 @@ const COLUMNS = [
 ];
 
 export function overviewView(history) {
-  const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Queued", "Failed", "Memory of models", "Processor");
+  const heads = tiles("Requests/s", "Latency p50", "Latency p99", "Queued", "Failed", "Client errors", "Memory of models", "Processor");
   const charts = [
-    timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }], number),
+    timeChart("Requests per second", [{ name: "answered", series: "rate", colour: "blue", fill: true }, { name: "failed", series: "failed", colour: "red" }, { name: "cancelled", series: "cancelled", colour: "orange" }], number),
     timeChart("Latency", [{ name: "p50", series: "p50", colour: "teal" }, { name: "p99", series: "p99", colour: "orange" }], duration, { log: true }),
     timeChart("Requests in the server", [{ name: "in flight", series: "inflight", colour: "violet", fill: true }, { name: "queued", series: "pending", colour: "orange" }], number),
   ];
+  const answers = tableCard("Answers", [["Protocol", ""], ["Status", ""], ["Answers", "n"], ["Per second", "n"]], "There was no request yet.");
   const search = h("input", { type: "search", id: "filter", placeholder: "Filter by name", oninput: () => update() });
   const body = h("tbody");
   const empty = h("p", { class: "note" }, "There are no models yet. The server loads what is in its model repository.");
@@ -35,13 +37,16 @@ export function overviewView(history) {
     h("section", { class: "card flush" },
       h("div", { class: "bar_of_title" }, h("h2", {}, "Models"), summary,
         h("label", { for: "filter", class: "unseen" }, "Filter models by name"), search),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Models" }, table), empty));
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Models" }, table), empty),
+    answers.node);
 
   function update() {
     const snapshot = history.latest;
     if (!snapshot) return;
     updateTiles(history, heads);
     for (const chart of charts) chart.update(history.all);
+    answers.update(history.answers.map(({ protocol, status, count, rate }) => (
+      { key: `${protocol} ${status}`, cells: [protocol, status, number(count), number(rate)] })));
     const wanted = search.value.trim().toLowerCase();
     const models = snapshot.models.filter((model) => model.name.toLowerCase().includes(wanted));
     models.sort((one, other) => hasFailed(other) - hasFailed(one)); // those that failed come first
@@ -64,15 +69,18 @@ const hasFailed = (model) => model.state === "UNAVAILABLE" && !unloaded(model);
 function updateTiles(history, heads) {
   const { latest, total, cpu } = history;
   const models = latest.models.filter((model) => model.counters);
-  const answered = models.reduce((sum, model) => sum + model.counters.success, 0);
-  const failed = models.reduce((sum, model) => sum + failures(model), 0);
+  const count = (what) => models.reduce((sum, model) => sum + what(model), 0);
+  const clientErrors = latest.traffic.reduce((sum, each) => sum + each.client_errors, 0);
   const connections = latest.traffic.reduce((sum, each) => sum + each.connections, 0);
   const { budget_bytes: budget, held_bytes: held } = latest.memory;
-  heads["Requests/s"].update(number(total?.rate ?? null), `${number(answered)} answered in all`);
+  heads["Requests/s"].update(number(total?.rate ?? null), `${number(count(ofClients.success))} answered in all`);
   heads["Latency p50"].update(duration(total?.p50 ?? null), "from receipt to response");
   heads["Latency p99"].update(duration(total?.p99 ?? null), "of the last 5 seconds");
   heads.Queued.update(number(total?.pending ?? null), `${number(total?.inflight ?? null)} in flight`);
-  heads.Failed.update(number(failed), latest.refused ? `${number(latest.refused)} refused at the door` : `${number(total?.failed ?? 0)}/s now`);
+  const notes = [`${number(total?.failed ?? 0)}/s now`, `${number(count(ofClients.cancelled))} cancelled`];
+  if (latest.refused) notes.push(`${number(latest.refused)} refused at the door`);
+  heads.Failed.update(number(count(ofClients.failures)), notes.join(", "));
+  heads["Client errors"].update(number(clientErrors), "answers such as 4xx, over all protocols");
   heads["Memory of models"].update(bytes(held), budget === null ? "no budget is set" : `${percent(held / budget)} of ${bytes(budget)}`);
   heads.Processor.update(cpu === null ? "–" : `${cpu.toFixed(2)} cores`, `${bytes(latest.process.resident_bytes)}, ${number(connections)} connections`);
 }
