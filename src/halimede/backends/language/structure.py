@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.backends.language.schemas import closed
 from halimede.core.errors import InvalidArgumentError
 
 FIELDS: Final = ("structured_outputs", "guided_decoding")
@@ -39,6 +40,11 @@ class Structure:
     kind: StructureKind
     text: str
     field: str
+
+    @property
+    def schema(self) -> Any:
+        """The JSON schema."""
+        return orjson.loads(self.text)
 
     @property
     def choices(self) -> list[str]:
@@ -79,7 +85,26 @@ def read_response_format(value: Any) -> Structure | None:
     schema = described.get("schema") if isinstance(described, dict) else None
     if not isinstance(schema, dict):
         raise InvalidArgumentError(f"'{field}.json_schema.schema' must be a JSON schema, got {schema!r:.64}")
-    return schema_structure(schema, f"{field}.json_schema.schema")
+    place = f"{field}.json_schema.schema"
+    if read_strict(described, f"{field}.json_schema"):
+        schema = closed(schema, place)
+    return schema_structure(schema, place)
+
+
+def read_strict(described: Any, field: str) -> bool:
+    """Whether objects may have no members but those that their schema lists.
+
+    Args:
+        described: what has the member `strict`.
+        field: where that stands in the request.
+
+    Raises:
+        InvalidArgumentError: it is something else than a truth value.
+    """
+    strict = described.get("strict")
+    if not isinstance(strict, bool | None):
+        raise InvalidArgumentError(f"'{field}.strict' must be true or false, got {strict!r:.64}")
+    return bool(strict)
 
 
 def _read_value(kind: str, value: Any, field: str) -> Structure:

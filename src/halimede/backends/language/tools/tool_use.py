@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from halimede.backends.language.structure import Structure, schema_structure
+from halimede.backends.language.schemas import closed
+from halimede.backends.language.structure import Structure, read_strict, schema_structure
 from halimede.backends.language.tools.formats import ToolFormat
 from halimede.core.errors import InvalidArgumentError
 
@@ -99,6 +100,8 @@ def _schemas(tools: Any) -> dict[str, dict[str, Any]]:
             schema = {"type": "object", "properties": {}, "additionalProperties": False}
         if not isinstance(schema, dict):
             raise InvalidArgumentError(f"'tools[{number}].function.parameters' must be a JSON schema")
+        if read_strict(function, f"tools[{number}].function"):
+            schema = closed(schema, f"tools[{number}].function.parameters")
         schemas[name] = schema
     return schemas
 
