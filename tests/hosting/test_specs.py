@@ -3,7 +3,7 @@
 import pytest
 from botocore.session import get_session
 
-from halimede.hosting.specs import Variant
+from halimede.hosting.specs import AsyncSpec, DataCapture, Variant
 
 MODEL = {"PrimaryContainer": {"Image": "image"}}
 VARIANT = {"VariantName": "A", "ModelName": "m", "InstanceType": "ml.local.cpu"}
@@ -50,3 +50,23 @@ def test_the_only_container_is_the_primary_one(model: dict[str, object]) -> None
     variant = Variant.from_documents(VARIANT, model)
     assert variant.containers == (variant.container,)
     assert variant.container_name == "primary"
+
+
+def test_https_addresses_of_amazons_s3_are_urls_of_buckets() -> None:
+    data = {"ModelDataUrl": "https://models.s3.eu-central-1.amazonaws.com/a/m.tar.gz"}
+    model = {"PrimaryContainer": {"Image": "image", **data}}
+    assert Variant.from_documents(VARIANT, model).container.model_data_url == "s3://models/a/m.tar.gz"
+    capture = {
+        "InitialSamplingPercentage": 1,
+        "DestinationS3Uri": "https://s3.amazonaws.com/captured/e",
+        "CaptureOptions": [{"CaptureMode": "Input"}],
+    }
+    captured = DataCapture.from_document(capture)
+    assert captured is not None
+    assert captured.destination == "s3://captured/e"
+    output = {
+        "S3OutputPath": "https://results.s3.amazonaws.com/o/",
+        "S3FailurePath": "https://results.s3.amazonaws.com/f",
+    }
+    spec = AsyncSpec.from_document({"OutputConfig": output})
+    assert (spec.output, spec.failure) == ("s3://results/o", "s3://results/f")

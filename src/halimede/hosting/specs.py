@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halimede.core.media_types import essence
+from halimede.hosting.s3_urls import s3_url
 
 DEFAULT_DOWNLOAD_TIMEOUT_S = 3600
 """How long fetching and extracting a model may take unless the variant says (ModelDataDownloadTimeoutInSeconds)."""
@@ -38,7 +39,7 @@ class Container:
         """The container that a `ContainerDefinition` describes, which has been validated."""
         return cls(
             document.get("Image", ""),
-            document.get("ModelDataUrl", ""),
+            s3_url(document.get("ModelDataUrl", "")),
             document.get("Mode", "SingleModel") == "MultiModel",
             document.get("MultiModelConfig", {}).get("ModelCacheSetting", "Enabled") == "Enabled",
             dict(document.get("Environment", {})),
@@ -75,7 +76,7 @@ class DataCapture:
         modes = {option["CaptureMode"] for option in document["CaptureOptions"]}
         types = document.get("CaptureContentTypeHeader", {})
         return cls(
-            document["DestinationS3Uri"],
+            s3_url(document["DestinationS3Uri"]),
             percentage,
             bool(modes & {"Input", "InputAndOutput"}),
             bool(modes & {"Output", "InputAndOutput"}),
@@ -192,8 +193,8 @@ class AsyncSpec:
         output = document["OutputConfig"]
         notifications = output.get("NotificationConfig", {})
         return cls(
-            output["S3OutputPath"].rstrip("/"),
-            output.get("S3FailurePath", "").rstrip("/"),
+            s3_url(output["S3OutputPath"]).rstrip("/"),
+            s3_url(output.get("S3FailurePath", "")).rstrip("/"),
             document.get("ClientConfig", {}).get(
                 "MaxConcurrentInvocationsPerInstance", DEFAULT_ASYNC_CONCURRENCY
             ),

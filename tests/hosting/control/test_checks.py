@@ -98,8 +98,8 @@ def test_models_that_can_be_served_pass(model: dict[str, Any]) -> None:
             r"^ValidationException: Value 's3://my bucket/m.tar.gz' at 'primaryContainer.modelDataUrl' failed to",
         ),
         (
-            {"Containers": [{**CONTAINER, "ModelDataUrl": "https://bucket.s3.amazonaws.com/m.tar.gz"}]},
-            "URLs of other schemes are not available in this version",
+            {"Containers": [{**CONTAINER, "ModelDataUrl": "https://bucket.example.com/m.tar.gz"}]},
+            "expected s3://BUCKET/KEY or https://BUCKET.s3.REGION.amazonaws.com/KEY; other URLs are not available",
         ),
         (
             {"PrimaryContainer": {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3:///models/"}},

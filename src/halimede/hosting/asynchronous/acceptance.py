@@ -10,7 +10,7 @@ from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.request_ids import ordered_id
 from halimede.hosting.routing.table import EndpointRoute
-from halimede.hosting.store.places import bucket_and_key
+from halimede.hosting.s3_urls import bucket_and_key
 
 BODY_BYTES = 128_000
 """The largest input that may come with a request (SageMaker's limit)."""

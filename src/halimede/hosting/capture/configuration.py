@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.errors import invalid
+from halimede.hosting.s3_urls import bucket_and_key
 
-_URI = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{2,254}(/.*)?")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 
 
 def check_capture(document: Mapping[str, Any]) -> None:
@@ -18,7 +19,7 @@ def check_capture(document: Mapping[str, Any]) -> None:
     if not document.get("EnableCapture", True):
         return
     destination = document.get("DestinationS3Uri")
-    if destination is not None and not _URI.fullmatch(destination):
+    if destination is not None and not _BUCKET.fullmatch(bucket_and_key(destination)[0]):
         raise invalid(
             f"Value '{destination}' at 'dataCaptureConfig.destinationS3Uri' failed to satisfy constraint: expected "
             f"s3://BUCKET/PREFIX"

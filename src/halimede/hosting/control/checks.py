@@ -7,6 +7,7 @@ from typing import Any
 from halimede.hosting.capture.configuration import check_capture
 from halimede.hosting.control.container_checks import check_containers
 from halimede.hosting.errors import invalid
+from halimede.hosting.s3_urls import bucket_and_key, s3_url
 
 _PLANNED_VARIANT_FIELDS = {
     "ServerlessConfig": "serverless variants are",
@@ -69,12 +70,12 @@ def _check_multi_model(container: Mapping[str, Any]) -> None:
 
 def _check_url(url: str, where: str, *, is_prefix: bool) -> None:
     """Refuse a `ModelDataUrl` that names no object of S3, or no prefix."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, key = rest.partition("/")
+    bucket, key = bucket_and_key(url)
     lead = f"Value '{url}' at '{where}.modelDataUrl' failed to satisfy constraint:"
-    if scheme != "s3":
+    if not s3_url(url).startswith("s3://"):
         raise invalid(
-            f"{lead} expected s3://BUCKET/KEY; URLs of other schemes are not available in this version"
+            f"{lead} expected s3://BUCKET/KEY or https://BUCKET.s3.REGION.amazonaws.com/KEY; other URLs are not "
+            f"available in this version"
         )
     if not _BUCKET.fullmatch(bucket):
         raise invalid(f"{lead} '{bucket}' is no name of a bucket; expected s3://BUCKET/KEY")
@@ -163,8 +164,7 @@ def _check_asynchronous(config: Mapping[str, Any]) -> None:
         raise invalid("AsyncInferenceConfig: OutputConfig has no S3OutputPath, which this version needs")
     for member in ("S3OutputPath", "S3FailurePath"):
         url = output.get(member, "")
-        scheme, _, rest = url.partition("://")
-        if url and (scheme != "s3" or not _BUCKET.fullmatch(rest.partition("/")[0])):
+        if url and not _BUCKET.fullmatch(bucket_and_key(url)[0]):
             raise invalid(f"AsyncInferenceConfig: {member} is '{url}'; expected s3://BUCKET/PREFIX")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.monitoring.records import DATA_QUALITY
+from halimede.hosting.s3_urls import bucket_and_key
 
 _HERE = "this host monitors the quality of data: use CreateDataQualityJobDefinition, and MonitoringType DataQuality"
 
@@ -53,7 +54,7 @@ def check_output(url: str) -> None:
     Raises:
         ApiError: it is none.
     """
-    if not url.startswith("s3://"):
+    if not bucket_and_key(url)[0]:
         raise invalid(f"The S3Uri of the output, '{url}', is no URL of a bucket; expected s3://BUCKET/PREFIX")
 
 

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.s3_urls import bucket_and_key
 from halimede.hosting.store.object_store import SMALL_BYTES
-from halimede.hosting.store.places import ListedObject, Location, bucket_and_key
+from halimede.hosting.store.places import ListedObject, Location
 from halimede.hosting.store.records import SmallPut
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.store.sources import Places

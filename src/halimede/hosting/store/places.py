@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from halimede.hosting.errors import ApiError, invalid
+from halimede.hosting.s3_urls import bucket_and_key
 from halimede.hosting.store.source import ObjectInfo, OnProgress
 
 if TYPE_CHECKING:  # nodes of a cluster need nothing of the store's
@@ -130,11 +131,3 @@ def location_of(url: str, account: str) -> Location:
     if bucket and key:
         return Location(bucket, key, account)
     raise invalid(f"'{url}' is no URL of model data; expected s3://BUCKET/KEY")
-
-
-def bucket_and_key(url: str) -> tuple[str, str]:
-    """The parts of ``s3://BUCKET/KEY``; what it lacks is ""."""
-    if not url.startswith("s3://"):
-        return "", ""
-    bucket, _, key = url.removeprefix("s3://").partition("/")
-    return bucket, key

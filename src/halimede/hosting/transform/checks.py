@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.errors import invalid
-from halimede.hosting.store.places import bucket_and_key
+from halimede.hosting.s3_urls import bucket_and_key
 from halimede.hosting.transform.processing import Processing
 
 logger = logging.getLogger("halimede")

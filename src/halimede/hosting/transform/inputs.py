@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.store.places import ListedObject, bucket_and_key
+from halimede.hosting.s3_urls import bucket_and_key
+from halimede.hosting.store.places import ListedObject
 from halimede.hosting.transform.failures import TransformError, client_error
 from halimede.hosting.transform.spec import TransformSpec
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from halimede.hosting.s3_urls import s3_url
 from halimede.hosting.specs import Variant
 from halimede.hosting.transform.checks import MAX_MB
 from halimede.hosting.transform.payloads import Split
@@ -68,9 +69,9 @@ class TransformSpec:
         if not request.get("MaxConcurrentTransforms"):
             unset.add("MaxConcurrentTransforms")
         return cls(
-            source["S3Uri"],
+            s3_url(source["S3Uri"]),
             source["S3DataType"] == "ManifestFile",
-            taken["S3OutputPath"].rstrip("/"),
+            s3_url(taken["S3OutputPath"]).rstrip("/"),
             Split(
                 given.get("SplitType", "None"),
                 request.get("BatchStrategy") == "SingleRecord",
