@@ -122,6 +122,37 @@ def test_mistyped_variable_is_remarked_on_with_the_nearest_name() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "flags"),
+    [
+        (
+            TRITON + "LOG_INFO",
+            "false --load-model=helper --log-verbose=1",
+            ["--log-info=false", "--load-model=helper", "--log-verbose=1"],
+        ),
+        (TRITON + "METRICS_PORT", "20002  --id x", ["--metrics-port=20002", "--id", "x"]),
+        (TRITON + "THREAD_COUNT", "8 --load-model=helper", ["--load-model=helper"]),
+    ],
+)
+def test_flags_behind_a_value_take_effect(name: str, value: str, flags: list[str]) -> None:
+    assert read_environment({name: value}).flags() == flags
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (TRITON + "LOG_INFO", "false true"),
+        (TRITON + "LOG_INFO", "   "),
+        (TRITON + "LOG_INFO", "no --load-model=helper"),
+        (TRITON + "INFERENCE_TYPE", "infer --load-model=helper"),
+        (TRITON + "PING_MODE", "live --load-model=helper"),
+        ("SAGEMAKER_BIND_TO_PORT", "8080 --load-model=helper"),
+    ],
+)
+def test_words_behind_a_value_that_take_no_effect_are_refused(name: str, value: str) -> None:
+    assert refusal(name, value).startswith(f"{name}: ")
+
+
 def test_additional_arguments_are_split_as_a_shell_splits_them() -> None:
     text = """--log-verbose 1 --model-repository="/models of ours"  --id='a "b"'"""
 

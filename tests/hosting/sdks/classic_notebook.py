@@ -64,7 +64,9 @@ sm_client.create_endpoint_config(
 sm_client.create_endpoint(EndpointName=name, EndpointConfigName=name)
 status = "Creating"
 while status == "Creating":
-    time.sleep(60)  # sleeps: as the notebooks do, at most a second here  # sleeps: as the notebooks do, which is what is tried
+    time.sleep(
+        60
+    )  # sleeps: as the notebooks do, at most a second here  # sleeps: as the notebooks do, which is what is tried
     status = sm_client.describe_endpoint(EndpointName=name)["EndpointStatus"]
 said |= {"status": status}
 

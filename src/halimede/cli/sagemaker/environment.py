@@ -5,7 +5,7 @@ Names and values are those of the container's own `serve`. A variable that is em
 
 import difflib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,11 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 _PING = choice("ready", "live")
 
+
+_WHOLE = frozenset(
+    {DEFAULT_MODEL_NAME, INFERENCE_TYPE, PING_MODE, OVERRIDE_PING_MODE, MODEL_LOAD_GPU_LIMIT, ADDITIONAL_ARGS}
+)
+"""Variables of Triton's whose values have no flags behind them."""
 
 _NO_EFFECT_IN_TRITON = (
     "Triton's container has no such setting either; batching is configured in a model's config.pbtxt."
@@ -189,21 +194,23 @@ class Environment:
     Attributes:
         values: name of each variable that is set → its value, as its kind parses it.
         texts: the same as they were written.
+        spliced: name of each variable with flags behind its value → those flags.
         remarks: what to warn of.
     """
 
     values: Mapping[str, Any]
     texts: Mapping[str, str]
+    spliced: Mapping[str, Sequence[str]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     def flags(self) -> list[str]:
         """The flags that are the variables' own, in the table's order; those that need a look around are left out."""
-        elsewhere = (DEFAULT_MODEL_NAME, MODEL_LOAD_GPU_LIMIT)
-        return [
-            f"--{each.flag}={self.texts[each.name]}"
-            for each in VARIABLES
-            if each.flag and each.name in self.texts and each.name not in elsewhere
-        ]
+        flags: list[str] = []
+        for each in VARIABLES:
+            if each.flag and each.name in self.texts and each.name not in _WHOLE:
+                flags.append(f"--{each.flag}={self.texts[each.name]}")
+            flags += self.spliced.get(each.name, ())
+        return flags
 
 
 def read_environment(environment: Mapping[str, str]) -> Environment:
@@ -214,6 +221,11 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
     """
     known = {each.name: each for each in (*VARIABLES, *LANGUAGE_VARIABLES)}
     texts = {name: text for name, text in environment.items() if name in known and text}
+    spliced: dict[str, Sequence[str]] = {}
+    for name in texts.keys() - _WHOLE:
+        value, *flags = texts[name].split() or ("",)
+        if name.startswith(_OURS) and flags and flags[0].startswith("--"):
+            texts[name], spliced[name] = value, flags
     values: dict[str, Any] = {}
     remarks = []
     for name, text in texts.items():
@@ -231,7 +243,7 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
         if name.startswith((_OURS, OPTION_PREFIX, ENGINE_PREFIX)) and name not in known:
             [nearest] = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
             remarks.append(f"{name} is not known and has no effect; the nearest is {nearest}")
-    return Environment(values, texts, remarks)
+    return Environment(values, texts, spliced, remarks)
 
 
 def environment_document() -> str:
@@ -244,6 +256,10 @@ def environment_document() -> str:
         "`halimede sagemaker-serve` reads these variables; see [SageMaker](sagemaker.md). A BOOL is `true`, `on`,",
         "`1`, `false`, `off` or `0`. An empty value counts as not set. An invalid value stops the start with an error",
         "that names its variable.",
+        "",
+        f"Flags of `halimede serve` behind the value of a variable that begins with `{_OURS}`, such as",
+        '`SAGEMAKER_TRITON_LOG_INFO="false --load-model=helper"`, take effect as they do in Triton\'s container, which',
+        f"splices values into its command line. `{ADDITIONAL_ARGS}` is the clearer place for them.",
         "",
         "| Variable | Default | Meaning | Flag |",
         "|---|---|---|---|",
