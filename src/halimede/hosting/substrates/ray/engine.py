@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,15 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
 from halimede.hosting.substrates.ray.actor import InstanceActor
 from halimede.hosting.substrates.ray.launch import ActorState, Events, Launch, Progress, Shape
-from halimede.hosting.substrates.ray.messages import Answer, Call, Event, LostError, receive, send
+from halimede.hosting.substrates.ray.messages import (
+    Answer,
+    Call,
+    Event,
+    LostError,
+    UnreachableError,
+    receive,
+    send,
+)
 from halimede.hosting.substrates.ray.placement import Node, choose_node, shortage
 from halimede.hosting.substrates.use import InstanceUse
 
@@ -51,8 +59,11 @@ _PLACING_S = 1.0
 _SETTLING_S = 30.0
 """So long an actor may take to end, beyond what its instance may."""
 
-_STOPPING_LOOK_S = 2.0
-"""Between two looks at whether the node of an instance that does not end is there."""
+_NODE_LOOK_S = 2.0
+"""Between two looks at whether the node of an actor that does not answer is there."""
+
+_UNREACHABLE_S = 60.0
+"""So long an actor that is being started may be out of reach while its node is there."""
 
 _UNKNOWN_S = 5.0
 """The same for one that was not looked after, and may not have been placed."""
@@ -109,7 +120,7 @@ class Engine:
         try:
             value = await getattr(self, call.name)(*call.arguments, **call.named)
             answer = Answer(call.number, value)
-        except (ApiError, LostError) as error:
+        except (ApiError, LostError, UnreachableError) as error:
             answer = Answer(call.number, error=error)
         except Exception as error:
             logger.exception("%s failed", call.name)
@@ -162,7 +173,8 @@ class Engine:
         """
         try:
             actor: Any = await asyncio.to_thread(ray.get_actor, name)
-            state: ActorState = await asyncio.wait_for(_asked(actor.state.remote()), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                state: ActorState = await self._reached(None, actor.state.remote)
         except (TimeoutError, ValueError, LostError):  # ValueError: it has gone meanwhile
             return ActorState()
         if state.request is not None and state.shape is not None and state.running is not None:
@@ -193,12 +205,12 @@ class Engine:
             held.node = node
         try:
             held.node = await self._placed(name, held, wait_s)
-            state: ActorState = await _asked(actor.state.remote())
+            state: ActorState = await self._reached(held, actor.state.remote)
             if state.running is not None:
                 return state.running
-            running: RunningInstance = await _asked(actor.start.remote(launch))
+            running: RunningInstance = await self._reached(held, lambda: actor.start.remote(launch))
             # before it is known to run: nobody waits for more once it serves
-            self._tell_progress(name, held, await _asked(actor.progress.remote()))
+            self._tell_progress(name, held, await self._reached(held, actor.progress.remote))
             return running
         except BaseException:
             await self.terminate(name, 0.0)
@@ -244,7 +256,7 @@ class Engine:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
-        where = asyncio.ensure_future(_asked(held.actor.where.remote()))
+        where = asyncio.ensure_future(self._reached(None, held.actor.where.remote))
         while True:
             await asyncio.wait([where], timeout=_PLACING_S)
             if where.done():
@@ -276,7 +288,7 @@ class Engine:
             if held.node:
                 rest = await self._stopped(held, grace_s)
                 await asyncio.to_thread(_append, held.log, rest)
-        except (TimeoutError, LostError, RayError) as error:
+        except (TimeoutError, LostError, UnreachableError, RayError) as error:
             logger.info("instance %s: %s", name, error)
         finally:
             self._held.pop(name, None)
@@ -289,18 +301,54 @@ class Engine:
             LostError: the actor or its node is gone.
             TimeoutError: it does not end.
         """
-        stopping = asyncio.ensure_future(_asked(held.actor.stop.remote(grace_s, held.position)))
-        try:
-            async with asyncio.timeout(grace_s + _SETTLING_S):
-                while not stopping.done():
-                    await asyncio.wait([stopping], timeout=_STOPPING_LOOK_S)
-                    # a machine that stands still keeps its connections, and Ray waits for an answer from there
-                    if not stopping.done() and held.node not in {node.id for node in await self.nodes()}:
-                        raise LostError("its node is gone")
-            rest: bytes = stopping.result()
+        async with asyncio.timeout(grace_s + _SETTLING_S):
+            rest: bytes = await self._answered(held, held.actor.stop.remote(grace_s, held.position))
             return rest
+
+    async def _answered(self, held: _Held, answer: Awaitable[Any]) -> Any:
+        """What an actor answers.
+
+        Raises:
+            ApiError: the method raised it.
+            LostError: the actor or its node is gone.
+            UnreachableError: it cannot be reached now.
+        """
+        asking = asyncio.ensure_future(_asked(answer))
+        try:
+            while not asking.done():
+                await asyncio.wait([asking], timeout=_NODE_LOOK_S)
+                # a machine that stands still keeps its connections, and Ray waits for an answer from there
+                if not asking.done():
+                    await self._check_node(held)
+            return asking.result()
         finally:
-            stopping.cancel()
+            asking.cancel()
+
+    async def _check_node(self, held: _Held) -> None:
+        if held.node and held.node not in {node.id for node in await self.nodes()}:
+            raise LostError("its node is gone")
+
+    async def _reached(self, held: _Held | None, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """What an actor answers, who is asked again if it cannot be reached until it is known to be gone, or is there.
+
+        Args:
+            held: it, if its node is known.
+            ask: asks it, which may be done several times.
+
+        Raises:
+            ApiError: the method raised it.
+            LostError: the actor or its node is gone, or was out of reach for too long.
+        """
+        end = asyncio.get_running_loop().time() + _UNREACHABLE_S
+        while True:
+            try:
+                return await (_asked(ask()) if held is None else self._answered(held, ask()))
+            except UnreachableError as error:
+                if asyncio.get_running_loop().time() >= end:
+                    raise LostError(str(error)) from None
+            await asyncio.sleep(_RETRY_S)
+            if held is not None:
+                await self._check_node(held)
 
     async def _terminate_unknown(self, name: str, grace_s: float) -> None:
         """End what another engine has started, whose log nobody wants any more."""
@@ -308,7 +356,7 @@ class Engine:
             actor: Any = await asyncio.to_thread(ray.get_actor, name)
         except ValueError:  # there is none
             return
-        with suppress(TimeoutError, LostError, RayError):
+        with suppress(TimeoutError, LostError, UnreachableError, RayError):
             await asyncio.wait_for(_asked(actor.stop.remote(grace_s, _NO_LOG)), grace_s + _UNKNOWN_S)
         await self._kill(actor)
 
@@ -324,7 +372,7 @@ class Engine:
                 self._held.pop(name, None)
                 self._tell("lost", name, str(error))
                 return
-            except (RayError, OSError) as error:
+            except (UnreachableError, RayError, OSError) as error:
                 logger.info("instance %s: %s", name, error)
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -351,17 +399,18 @@ class Engine:
         Raises:
             ApiError: what that raises.
             LostError: there is no such actor any more.
+            UnreachableError: it cannot be reached now.
         """
         held = self._held.get(name)
         if held is None:
             raise LostError("it is gone")
-        return await _asked(getattr(held.actor, method).remote(*arguments))
+        return await self._answered(held, getattr(held.actor, method).remote(*arguments))
 
     async def usage(self) -> dict[str, InstanceUse]:
         """What instances have used since the last call; those that do not tell soon lack."""
 
         async def of(name: str) -> tuple[str, InstanceUse | None]:
-            with suppress(TimeoutError, LostError, RayError):
+            with suppress(TimeoutError, LostError, UnreachableError, RayError):
                 async with asyncio.timeout(_USAGE_S):
                     return name, await self.ask(name, "usage")
             return name, None
@@ -395,12 +444,12 @@ async def _asked(answer: Awaitable[Any]) -> Any:
     Raises:
         ApiError: the method raised it.
         LostError: the actor is gone.
-        RayError: it cannot be reached now.
+        UnreachableError: it cannot be reached now.
     """
     try:
         return await answer
-    except ActorUnavailableError:
-        raise
+    except ActorUnavailableError as error:
+        raise UnreachableError(_told(error)) from None
     except RayActorError as error:
         raise LostError(_told(error)) from None
     except RayTaskError as error:

@@ -16,6 +16,10 @@ class LostError(Exception):
     """An actor is gone; the text says why."""
 
 
+class UnreachableError(Exception):
+    """An actor cannot be reached now, and may be gone; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """The host asks for something; `number` is in the answer."""
