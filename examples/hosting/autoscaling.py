@@ -26,7 +26,7 @@ IMAGE = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:25.
 ROLE = "arn:aws:iam::000000000000:role/sagemaker-execution"
 VARIANT = "AllTraffic"
 LEAST, MOST = 1, 3
-TARGET = 10.0
+TARGET = 2.0
 """Requests an instance and period."""
 
 PAUSE_S = 0.02
