@@ -68,6 +68,14 @@ def test_types_without_order_are_refused(datatype: Datatype) -> None:
         classify(tensor(datatype, [0]), 1, [], batched=False)
 
 
+def test_more_classes_than_are_soon_written_are_refused() -> None:
+    rows = np.zeros((200, 1000))
+    assert classify(tensor(FP32, rows), 500, [], batched=True).shape == (200, 500)
+    message = "classification of 200 rows gives 100200 classes, and 100000 are the most"
+    with pytest.raises(InvalidArgumentError, match=message):
+        classify(tensor(FP32, rows), 501, [], batched=True)
+
+
 def test_huge_output_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="classification output tensor too large"):
         classify(tensor(INT8, np.zeros(1_000_001)), 1, [], batched=False)

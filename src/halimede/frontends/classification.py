@@ -10,6 +10,8 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Array, Tensor
 
 MAX_ELEMENTS = 1_000_000
+MAX_CLASSES = 100_000
+"""Classes of an output, which take a tenth of a second."""
 
 
 def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -> Tensor:
@@ -22,7 +24,8 @@ def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -
         batched: whether the first dimension is the batch's.
 
     Raises:
-        InvalidArgumentError: the datatype has no order that makes sense, or the output is too large.
+        InvalidArgumentError: the datatype has no order that makes sense, or the output is too large, or there would be
+            too many classes.
     """
     if tensor.datatype in {FP16, BF16, BOOL, BYTES}:
         msg = f"class result not available for output due to unsupported type '{tensor.datatype}'"
@@ -31,11 +34,15 @@ def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -
         raise InvalidArgumentError("classification output tensor too large")
     rows = tensor.array.reshape(tensor.shape[0], -1) if _has_rows(tensor, batched) else _one_row(tensor)
     kept = min(count, rows.shape[1])
+    if len(rows) * kept > MAX_CLASSES:
+        msg = f"classification of {len(rows)} rows gives {len(rows) * kept} classes, and {MAX_CLASSES} are the most"
+        raise InvalidArgumentError(msg)
     form = "{:f}:{}" if tensor.datatype in {FP32, FP64} else "{}:{}"
     classes = np.empty((len(rows), kept), dtype=np.object_)
     for position, row in enumerate(rows):
-        for rank, index in enumerate(_highest(row, kept)):
-            text = form.format(row[index], index)
+        order = _highest(row, kept)
+        for rank, (value, index) in enumerate(zip(row[order].tolist(), order.tolist(), strict=True)):
+            text = form.format(value, index)
             if index < len(labels) and labels[index]:
                 text = f"{text}:{labels[index]}"
             classes[position, rank] = text.encode()
@@ -53,11 +60,12 @@ def _one_row(tensor: Tensor) -> Array:
     return tensor.array.reshape(1, -1)
 
 
-def _highest(row: Array, count: int) -> list[int]:
+def _highest(row: Array, count: int) -> Array:
     """Indices of the highest values, highest first; of equals the lower index first; NaN last."""
     # Ascending order of these is descending order of the values, without overflow for any integer.
     keys = -row if row.dtype.kind == "f" else ~row
     if count < len(keys):
         chosen = np.sort(np.argpartition(keys, count)[:count])
-        return [int(index) for index in chosen[np.argsort(keys[chosen], kind="stable")]]
-    return [int(index) for index in np.argsort(keys, kind="stable")]
+        best: Array = chosen[np.argsort(keys[chosen], kind="stable")]
+        return best
+    return np.argsort(keys, kind="stable")
