@@ -13,7 +13,7 @@ from halimede.backends.language.detokenizer import Detokenizer
 from halimede.backends.language.logprobs import TokenLogprob, TokenRecord, logprobs_document
 from halimede.backends.language.text_request import TextRequest
 from halimede.backends.language.tokenizer import Tokenizer
-from halimede.backends.language.tools.call_parser import CallParser, merged
+from halimede.backends.language.tools.call_parser import CallParser, joined, merged
 from halimede.core.datatypes import BYTES, FP32, UINT32
 from halimede.core.errors import CancelledError, HalimedeError
 from halimede.core.requests import InferRequest, InferResponse
@@ -194,7 +194,7 @@ class Generation:
                 FP32, np.array([self._logprob_sum], FP32.numpy)
             )
         if self._calls:
-            calls = self._calls if self.asked.stream else merged(self._calls)
+            calls = joined(self._calls) if self.asked.stream else merged(self._calls)
             outputs[tensors.TOOL_CALLS] = Tensor(BYTES, (1,), encode_bytes([orjson.dumps(calls)]))
             self._calls = []
         self._records.clear()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from halimede.backends.language.tools.call_parser import CallParser, merged
+from halimede.backends.language.tools.call_parser import CallParser, joined, merged
 from halimede.backends.language.tools.formats import ToolFormat
 from halimede.backends.language.tools.tool_use import ToolUse
 
@@ -51,14 +51,64 @@ CASES: list[tuple[ToolFormat | None, str, str, list[Any]]] = [
     (HERMES, hermes(TIME) + "\nDone <b>.", "\nDone <b>.", [TIME]),
     (HERMES, "2 < 3 and <tool_cal", "2 < 3 and <tool_cal", []),
     (HERMES, "<tool_call>what?</tool_call>", "<tool_call>what?</tool_call>", []),
-    (HERMES, '<tool_call>{"name": "other", "arguments": {}}', '{"name": "other", "arguments": {}}', []),
-    (HERMES, '<tool_call>{"name": "time", "argu', '{"name": "time", "argu', []),
+    *(
+        (HERMES, rejected, rejected, [])
+        for rejected in (
+            '<tool_call>{"name": "other", "arguments": {}}',
+            '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call> so?',
+            '<tool_call>{"name": "time", "argu',
+            "<tool_call>{'name': 'time'}</tool_call>",
+        )
+    ),
+    (HERMES, hermes(TIME) + "\n" + hermes({"name": "other"}), hermes({"name": "other"}), [TIME]),
+    (HERMES, hermes({"name": "other"}) + hermes(TIME), hermes({"name": "other"}), [TIME]),
     (HERMES, "", "", []),
     (LLAMA, llama(WEATHER), "", [WEATHER]),
     (LLAMA, " <|python_tag|>" + llama(WEATHER, TIME), "", [WEATHER, TIME]),
     (LLAMA, llama(WEATHER, TIME), "", [WEATHER, TIME]),
     (LLAMA, "It is {warm}.", "It is {warm}.", []),
     (LLAMA, '{"a": 1} is JSON', '{"a": 1} is JSON', []),
+    *(
+        (LLAMA, rejected, rejected, [])
+        for rejected in (
+            "<|python_tag|>import math\nprint(math.pi)",
+            '<|python_tag|>{"name": "other", "parameters": {}}; so?',
+            '{"name": "other", "parameters": {}}',
+        )
+    ),
+    (LLAMA, llama(TIME) + " Done.", "Done.", [TIME]),
+    (
+        MISTRAL,
+        '[TOOL_CALLS]weather[ARGS]{"city": "Bonn"}',
+        "",
+        [{"name": "weather", "arguments": {"city": "Bonn"}}],
+    ),
+    (
+        MISTRAL,
+        "Well. [TOOL_CALLS]time[CALL_ID]abc123DEF[ARGS]{}[TOOL_CALLS]time[ARGS]{}",
+        "Well. ",
+        [TIME, TIME],
+    ),
+    (MISTRAL, "[TOOL_CALLS]time{}", "", [TIME]),
+    (MISTRAL, "time{}", "", [TIME]),
+    *(
+        (MISTRAL, rejected, rejected, [])
+        for rejected in (
+            "[TOOL_CALLS]other[ARGS]{}",
+            "[TOOL_CALLS]time[ARGS]{'a'}",
+            "[TOOL_CALLS]time[ARGS]{",
+            "[TOOL_CALLS]time[AR",
+            "[TOOL_CALLS]time is up",
+            "[TOOL_CALLS] nothing",
+            '[TOOL_CALLS] [{"name": "other", "arguments": {}}] so?',
+            '[{"a": 1}] is a list',
+            "time is up",
+            "time",
+            "other{}",
+        )
+    ),
+    (MISTRAL, "[TOOL_CALLS] " + json.dumps([TIME]) + " Done.", "Done.", [TIME]),
+    (MISTRAL, "[TOOL_CALLS]" + json.dumps([TIME, {"name": "other"}]), '{"name": "other"}]', [TIME]),
     (MISTRAL, "[TOOL_CALLS] " + json.dumps([WEATHER, TIME]), "", [WEATHER, TIME]),
     (MISTRAL, "Well.[TOOL_CALLS]" + json.dumps([TIME]), "Well.", [TIME]),
     (MISTRAL, json.dumps([WEATHER]), "", [WEATHER]),
@@ -93,5 +143,14 @@ def test_the_text_of_a_tool_that_has_to_be_called_is_its_arguments(size: int) ->
 def test_the_arguments_of_a_tool_that_has_to_be_called_come_as_they_are_written() -> None:
     parser = CallParser(ToolUse(NAMES, None, "time", single=True))
     first, second = parser.take('{"a"')[1], parser.take(": 1}")[1]
-    assert [part["function"] for part in first] == [{"name": "time", "arguments": ""}, {"arguments": '{"a"'}]
+    assert [part["function"] for part in first] == [{"name": "time", "arguments": '{"a"'}]
     assert second == [{"index": 0, "function": {"arguments": ": 1}"}}]
+    assert joined([*first, *second]) == [
+        {**first[0], "function": {"name": "time", "arguments": '{"a": 1}'}},
+    ]
+
+
+def test_parts_of_several_calls_stay_apart() -> None:
+    parts = CallParser(ToolUse(NAMES, None)).take(json.dumps([TIME, TIME]))[1]
+    assert joined(parts) == parts
+    assert [part["index"] for part in parts] == [0, 1]

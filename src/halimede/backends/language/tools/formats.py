@@ -16,7 +16,7 @@ class ToolFormat(Enum):
     LLAMA3_JSON = "llama3_json"
     """``{"name": …, "parameters": {…}}`` as the whole text; several are separated by semicolons."""
     MISTRAL = "mistral"
-    """``[TOOL_CALLS] [{"name": …, "arguments": {…}}, …]``, perhaps after text."""
+    """``[TOOL_CALLS] [{"name": …, "arguments": {…}}, …]`` or ``[TOOL_CALLS]NAME[ARGS]{…}``, perhaps after text."""
 
 
 MARKS = {
