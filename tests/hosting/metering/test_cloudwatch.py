@@ -184,6 +184,17 @@ def test_units_filter(client: Any) -> None:
     assert data(client, {"MetricStat": {"Unit": "Bytes"}})["MetricDataResults"][0]["Values"] == []
 
 
+@pytest.mark.parametrize("period", [1, 5, 10, 20, 30])
+def test_a_period_below_a_minute_has_the_points_of_minutes(client: Any, period: int) -> None:
+    for minute in range(3):
+        put(client, {"Timestamp": moment(NOON + 60 * minute), "Value": minute + 1.0})
+    expected = [(moment(NOON + 60 * minute), minute + 1.0) for minute in range(3)]
+    points = statistics(client, NOON, NOON + 180, period)
+    assert sorted((point["Timestamp"], point["Sum"]) for point in points) == expected
+    [series] = data(client, {"MetricStat": {"Period": period}})["MetricDataResults"]
+    assert sorted(zip(series["Timestamps"], series["Values"], strict=True)) == expected
+
+
 @pytest.mark.parametrize(
     ("further", "code", "text"),
     [
@@ -192,8 +203,16 @@ def test_units_filter(client: Any) -> None:
             "InvalidParameterCombination",
             "At least one of Statistics and ExtendedStatistics",
         ),
-        ({"period": 30}, "InvalidParameterValue", "Period must be a multiple of 60 seconds, got 30"),
-        ({"period": 90}, "InvalidParameterValue", "Period must be a multiple of 60 seconds, got 90"),
+        (
+            {"period": 15},
+            "InvalidParameterValue",
+            "Period must be 1, 5, 10, 20, 30 or a multiple of 60 seconds, got 15",
+        ),
+        (
+            {"period": 90},
+            "InvalidParameterValue",
+            "Period must be 1, 5, 10, 20, 30 or a multiple of 60 seconds, got 90",
+        ),
         ({"period": 0}, "ValidationError", "at 'period'"),
         ({"ExtendedStatistics": ["p101"]}, "InvalidParameterValue", "there is no statistic 'p101' here"),
         (
@@ -291,7 +310,11 @@ def test_rows_page_by_page(client: Any) -> None:
     ("query", "further", "text"),
     [
         ({"MetricStat": {"Stat": "Median"}}, {}, "there is no statistic 'Median' here"),
-        ({"MetricStat": {"Period": 10}}, {}, "Period must be a multiple of 60 seconds, got 10"),
+        (
+            {"MetricStat": {"Period": 50}},
+            {},
+            "Period must be 1, 5, 10, 20, 30 or a multiple of 60 seconds, got 50",
+        ),
         ({"Id": "q1"}, {}, "the Id 'q1' only once"),
         ({}, {"NextToken": "x"}, "The specified nextToken is invalid: 'x'"),
         ({}, {"NextToken": "9" * 1000}, "The specified nextToken is invalid"),

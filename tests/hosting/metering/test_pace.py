@@ -47,9 +47,11 @@ def test_periods_are_multiples_of_the_metric_period(tmp_path: Path) -> None:
         assert sums(host, 60, -120, 0) == [(-120, 1), (-60, 4)]
         client = host.client("cloudwatch")
         with pytest.raises(
-            client.exceptions.ClientError, match="Period must be a multiple of 5 seconds, got 1"
+            client.exceptions.ClientError,
+            match="Period must be 1, 5, 10, 20, 30 or a multiple of 5 seconds, got 7",
         ):
-            sums(host, 1, -60, 0)
+            sums(host, 7, -60, 0)
+        assert sums(host, 1, -60, 0) == sums(host, 5, -60, 0)
         query = {"Metric": {"Namespace": "mine", "MetricName": "m"}, "Period": 15, "Stat": "Sum"}
         answer = client.get_metric_data(
             MetricDataQueries=[{"Id": "m", "MetricStat": query, "ReturnData": False},

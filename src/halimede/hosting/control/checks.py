@@ -117,9 +117,13 @@ def check_config(request: Mapping[str, Any]) -> None:
                 raise invalid(
                     f"variant '{variant['VariantName']}' sets {member}: {what} not available in this version"
                 )
-        for member in ("ModelName", "InstanceType"):
-            if member not in variant:
-                raise invalid(f"variant '{variant['VariantName']}' has no {member}, which this version needs")
+        if "ModelName" not in variant:
+            raise invalid(
+                f"variant '{variant['VariantName']}' has no ModelName: inference components, which bring the models of "
+                f"such variants, are not available in this version; name a model"
+            )
+        if "InstanceType" not in variant:
+            raise invalid(f"variant '{variant['VariantName']}' has no InstanceType, which this version needs")
         strategy = variant.get("RoutingConfig", {}).get("RoutingStrategy", _STRATEGIES[0])
         if strategy not in _STRATEGIES:
             raise invalid(

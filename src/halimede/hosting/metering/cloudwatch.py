@@ -11,7 +11,7 @@ from halimede.hosting.api.services import Operation, Service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
-from halimede.hosting.metering.metric_queries import MetricQueries, check_period
+from halimede.hosting.metering.metric_queries import MetricQueries, checked_period
 from halimede.hosting.metering.statistics import check_extended
 from halimede.hosting.metering.store import Metric, MetricStore, MetricStores, first_period
 from halimede.hosting.paging import begin_of
@@ -123,7 +123,7 @@ class CloudWatch:
         for name in extended:
             check_extended(name)
         metric = metric_of(request)
-        period = check_period(request["Period"], self._store.resolution)
+        period = checked_period(request["Period"], self._store.resolution)
         begin, end = self._span(request)
         if (end - begin) / period > _MAX_POINTS:
             msg = (

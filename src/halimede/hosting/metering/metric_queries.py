@@ -13,6 +13,9 @@ from halimede.hosting.metering.metric_math.values import Context, TimeSeries
 from halimede.hosting.metering.statistics import check_statistic
 from halimede.hosting.metering.store import MINUTE, MetricStore
 
+_SHORT_PERIODS_S = (1, 5, 10, 20, 30)
+"""CloudWatch's periods below a minute, for metrics that are kept more finely than SageMaker's."""
+
 _MAX_QUERIES = 500
 
 Query = Mapping[str, Any]
@@ -52,8 +55,10 @@ class MetricQueries:
         if twice:
             msg = f"MetricDataQueries: at most {_MAX_QUERIES}, and the Id '{twice[0]}' only once"
             raise ApiError("InvalidParameterValue", msg)
-        for number, query in enumerate(queries, 1):
-            _check(query, f"MetricDataQueries.member.{number}", resolution)
+        queries = [
+            _checked(query, f"MetricDataQueries.member.{number}", resolution)
+            for number, query in enumerate(queries, 1)
+        ]
         self._resolution = resolution
         self._queries = queries
         self._metrics = {query["Id"]: query["MetricStat"] for query in queries if "MetricStat" in query}
@@ -96,19 +101,27 @@ class MetricQueries:
                 yield Row(query["Id"], label, times, list(each.points.values()))
 
 
-def check_period(seconds: int, resolution: int = MINUTE) -> int:
-    """The period, if it can be had.
+def checked_period(seconds: int, resolution: int = MINUTE) -> int:
+    """The period of an answer: the one that is asked for, or the store's resolution for a shorter one of CloudWatch's.
 
     Raises:
-        ApiError: it is not a multiple of the store's resolution.
+        ApiError: it is neither one of those nor a multiple of the store's resolution.
     """
-    if seconds < resolution or seconds % resolution:
-        msg = f"The parameter Period must be a multiple of {resolution} seconds, got {seconds}"
-        raise ApiError("InvalidParameterValue", msg)
-    return seconds
+    if seconds >= resolution and not seconds % resolution:
+        return seconds
+    if seconds in _SHORT_PERIODS_S:
+        return resolution
+    short = ", ".join(map(str, _SHORT_PERIODS_S))
+    msg = f"The parameter Period must be {short} or a multiple of {resolution} seconds, got {seconds}"
+    raise ApiError("InvalidParameterValue", msg)
 
 
-def _check(query: Query, path: str, resolution: int) -> None:
+def _checked(query: Query, path: str, resolution: int) -> Query:
+    """The query with periods that can be had.
+
+    Raises:
+        ApiError: it asks for what cannot be had.
+    """
     if "Expression" in query and "MetricStat" in query:
         both = f"{path}.Expression and {path}.MetricStat"
         msg = f"The parameters {both} are mutually exclusive and you have specified both."
@@ -117,13 +130,14 @@ def _check(query: Query, path: str, resolution: int) -> None:
         if query["Expression"].lstrip()[:7].upper() == "SELECT ":
             msg = f"Error in expression '{query['Id']}': Metrics Insights (SELECT) is not available in this version"
             raise ApiError("ValidationError", msg)
-        if "Period" in query:
-            check_period(query["Period"], resolution)
-    elif "MetricStat" in query:
-        check_period(query["MetricStat"]["Period"], resolution)
-        check_statistic(query["MetricStat"]["Stat"])
-    else:
+        return (
+            {**query, "Period": checked_period(query["Period"], resolution)} if "Period" in query else query
+        )
+    if "MetricStat" not in query:
         raise ApiError("ValidationError", f"The parameter {path}.MetricStat is required.")
+    stat = query["MetricStat"]
+    check_statistic(stat["Stat"])
+    return {**query, "MetricStat": {**stat, "Period": checked_period(stat["Period"], resolution)}}
 
 
 def _series(store: MetricStore, stat: Query, begin: int, end: float) -> TimeSeries:
