@@ -83,7 +83,7 @@ def test_defaults_are_written_down(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "tensorflow"])
-@pytest.mark.parametrize("group", ["", "instance_group { kind: KIND_CPU }", "instance_group { count: -1 }"])
+@pytest.mark.parametrize("group", ["", "instance_group { kind: KIND_CPU }", "instance_group { count: 0 }"])
 def test_backends_that_gain_by_it_get_two_cpu_instances(backend: str, group: str) -> None:
     config = parse_text(f'name: "m" backend: "{backend}" {group}', "m")
     normalise(config)

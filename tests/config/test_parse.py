@@ -98,6 +98,12 @@ def test_directory_in_place_of_the_file_is_told(tmp_path: Path) -> None:
         read_config(tmp_path)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_bytes(b'\xef\xbb\xbfname: "m"')
+    assert read_config(path).name == "m"
+
+
 def test_file_that_is_not_utf8_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_bytes(b'name: "m"\nbackend: "\xff"')

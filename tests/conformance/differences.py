@@ -91,6 +91,19 @@ COUNTS_GO_ON = Difference(
     "Without latency counters, counters of requests and executions go on; tritonserver leaves them at 0.",
     paths=r"nv_(inference_(request_success|request_failure|count|exec_count)|cache_num_(hits|misses)_per_model)\{",
 )
+CONTENTS_OF_NO_INPUT = Difference(
+    "raw_input_contents of which no input has the data are refused; tritonserver ignores them.",
+)
+HEAD_OF_HEALTH = Difference(
+    "Health checks can be asked with HEAD, as some load balancers do; tritonserver answers 405.",
+    paths=r"^(status|headers|body|response)",
+)
+UNKNOWN_TRACE_LEVEL = Difference(
+    "A trace level that does not exist is refused, as it is a slip; tritonserver ignores it.",
+)
+NEGATIVE_COUNT = Difference(
+    "A negative number of instances is refused; tritonserver makes one instance of it.",
+)
 EMPTY_BODY = Difference(
     "An inference without a body is refused; tritonserver runs the model with an input of no elements.",
     paths=r"^(status|body|headers|response)",

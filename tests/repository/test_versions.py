@@ -16,7 +16,8 @@ from halimede.repository.versions import find_versions, select_versions
         ("9223372036854775807", 2**63 - 1),
         ("9223372036854775808", None),
         ("9" * 5000, None),
-        ("0", 0),
+        ("0", None),
+        ("00", None),
         ("01", None),
         ("-1", None),
         ("+1", None),
@@ -43,10 +44,12 @@ def test_versions_are_directories_and_others_are_warned_of(
     (model / "4").symlink_to(tmp_path / "elsewhere")
     (model / "5").symlink_to(tmp_path / "nowhere")
     with caplog.at_level(logging.WARNING, "halimede"):
-        assert find_versions(model) == [0, 2, 4, 10]
-    warned = sorted(record.getMessage().split("'")[1] for record in caplog.records)
-    assert warned == ["01", "abc"]
-    assert "of model 'm'" in caplog.text
+        assert find_versions(model) == [2, 4, 10]
+    assert sorted(caplog.messages) == [
+        "ignore version directory '0' of model 'm': versions begin with 1",
+        "ignore version directory '01' which contains leading zeros in its directory name, of model 'm'",
+        "ignore version directory 'abc' which fails to convert to integral number, of model 'm'",
+    ]
 
 
 def test_policy_selects_versions() -> None:

@@ -54,6 +54,6 @@ def _normalise_instance_groups(config: ModelConfig, gpus: tuple[int, ...]) -> No
             group.kind = ModelInstanceGroup.KIND_GPU if gpus else ModelInstanceGroup.KIND_CPU
         if group.kind == ModelInstanceGroup.KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
-        if group.count < 1:
+        if group.count == 0:
             on_cpu = group.kind == ModelInstanceGroup.KIND_CPU
             group.count = CPU_INSTANCES.get(config.backend, 1) if on_cpu else 1

@@ -77,7 +77,7 @@ def read_text(path: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigTextError(f"failed to open text file for read {path}: {reason}") from error
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if len(content) > MAX_SIZE:
             raise _too_large(str(path)) from error

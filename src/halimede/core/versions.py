@@ -15,8 +15,8 @@ class NegativeVersionError(InvalidArgumentError):
 
 
 def version_number(name: str) -> int | None:
-    """The version of a directory of that name: an integer without leading zero; else None."""
-    if not (name.isascii() and name.isdecimal()) or (name.startswith("0") and name != "0") or len(name) > 19:
+    """The version of a directory of that name: a positive integer without leading zero; else None."""
+    if not (name.isascii() and name.isdecimal()) or name.startswith("0") or len(name) > 19:
         return None
     number = int(name)
     return number if number in _INT64 else None

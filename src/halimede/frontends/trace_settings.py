@@ -11,7 +11,7 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.engine.engine import Engine
-from halimede.engine.tracing.settings import TraceMode, trace_levels
+from halimede.engine.tracing.settings import TRACE_LEVELS, TraceMode, trace_levels
 
 FILE: Final = "trace_file"
 LEVEL: Final = "trace_level"
@@ -98,6 +98,12 @@ def _levels(given: Sequence[str] | None) -> dict[str, Any]:
         return {"levels": None}
     if _OFF in given and len(given) > 1:
         raise InvalidArgumentError("Expect only one trace level 'OFF' is specified")
+    unknown = [level for level in given if level not in (_OFF, *TRACE_LEVELS)]
+    if unknown:
+        known = ", ".join(TRACE_LEVELS)
+        raise InvalidArgumentError(
+            f"unknown trace level '{unknown[0][:_SHOWN]}'; known are {known} and {_OFF}"
+        )
     levels = trace_levels(given)
     return {"levels": levels} if levels or _OFF in given else {}
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from halimede.config.model_config_pb2 import ModelVersionPolicy
 from halimede.core.versions import version_number
@@ -11,6 +12,13 @@ logger = logging.getLogger("halimede")
 
 OTHER_DIRECTORIES = frozenset({"warmup", "initial_state", "configs"})
 """Directories that a model may have beside those of its versions."""
+
+_IGNORED: Final = {
+    "zero": "ignore version directory '%s' of model '%s': versions begin with 1",
+    "leading zeros": "ignore version directory '%s' which contains leading zeros in its directory name, of model '%s'",
+    "no number": "ignore version directory '%s' which fails to convert to integral number, of model '%s'",
+}
+"""The log's words, as tritonserver has them."""
 
 
 def find_versions(directory: Path) -> list[int]:
@@ -27,13 +35,14 @@ def find_versions(directory: Path) -> list[int]:
         if version is not None:
             versions.append(version)
         elif entry.name not in OTHER_DIRECTORIES:
-            logger.warning(
-                "ignoring directory '%s' of model '%s': a version directory's name is "
-                "an integer without leading zeros",
-                entry.name,
-                directory.name,
-            )
+            logger.warning(_IGNORED[_fault(entry.name)], entry.name, directory.name)
     return sorted(versions)
+
+
+def _fault(name: str) -> str:
+    if name == "0":
+        return "zero"
+    return "leading zeros" if name.isascii() and name.isdecimal() and name.startswith("0") else "no number"
 
 
 def select_versions(policy: ModelVersionPolicy, found: Iterable[int]) -> list[int]:

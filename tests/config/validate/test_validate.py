@@ -133,6 +133,13 @@ CASES: list[Case] = [
         "dynamic_batching.priority_queue_policy[1].timeout_action",
         "timeout_action: REJECT",
     ),
+    # instances
+    (
+        f"{PLAIN} instance_group {{ count: -1 }}",
+        "instance group m_0 of model m has a count of -1, which must not be negative",
+        "instance_group[0].count",
+        "count: 1",
+    ),
     # cache
     (
         f"{PLAIN} response_cache {{ enable: true }} sequence_batching {{ }}",

@@ -2,7 +2,7 @@
 
 from tests.conformance.asking import config, get, gone, index, infer, load, loaded, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import NAME_TWICE, OUTSIDE_THE_REPOSITORY, Difference
+from tests.conformance.differences import NAME_TWICE, NEGATIVE_COUNT, OUTSIDE_THE_REPOSITORY, Difference
 from tests.conformance.sources import CONFIG, IDENTITY, IO
 from tests.conformance.steps import Files, Step
 
@@ -213,6 +213,7 @@ def tried(name: str) -> tuple[Step, ...]:
 
 
 MEANT = {
+    "a negative instance count": NEGATIVE_COUNT,
     "an input twice": NAME_TWICE,
     "an output twice": NAME_TWICE,
     "batch output twice": NAME_TWICE,

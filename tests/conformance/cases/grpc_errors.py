@@ -10,6 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.asking import grpc_infer, message, put, rpc, strings
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_infer import ADD_SUB, ROW, TYPED, X, classified, typed
+from tests.conformance.differences import CONTENTS_OF_NO_INPUT
 from tests.conformance.steps import Rpc
 
 Change = Callable[[Any], object]
@@ -92,7 +93,6 @@ CHANGES: dict[str, Change] = {
     "version too large": lambda one: setattr(one, "model_version", "99999999999999999999"),
     "no inputs": lambda one: (one.ClearField("inputs"), one.ClearField("raw_input_contents")),
     "no contents": lambda one: one.ClearField("raw_input_contents"),
-    "too many contents": lambda one: one.raw_input_contents.append(b"1234"),
     "contents too short": lambda one: one.raw_input_contents.__setitem__(0, b"1234567"),
     "contents too long": lambda one: one.raw_input_contents.__setitem__(0, b"123456789"),
     "empty contents": lambda one: one.raw_input_contents.__setitem__(0, b""),
@@ -120,6 +120,11 @@ CHANGES: dict[str, Change] = {
 
 CASES: list[Case] = [
     *(case(name, changed(change)) for name, change in CHANGES.items()),
+    case(
+        "too many contents",
+        changed(lambda one: one.raw_input_contents.append(b"1234")),
+        differs=CONTENTS_OF_NO_INPUT,
+    ),
     *(
         case(
             f"parameters {name}={value!r}".replace("\n", " ").strip(),

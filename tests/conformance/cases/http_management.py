@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.conformance.asking import get, post
 from tests.conformance.case import Case, case
-from tests.conformance.differences import DECODED_NAME, LIST_OF_MODELS, MALFORMED_HTTP
+from tests.conformance.differences import DECODED_NAME, HEAD_OF_HEALTH, LIST_OF_MODELS, MALFORMED_HTTP
 from tests.conformance.steps import Bytes, Http
 
 MODELS = (
@@ -102,6 +102,10 @@ CASES: list[Case] = [
         case(f"{verb} {path}", Http(verb, path))
         for verb in ("PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
         for path in ("/v2", "/v2/models/add_sub/infer")
+    ),
+    *(
+        case(f"HEAD {path}", Http("HEAD", path), differs=HEAD_OF_HEALTH)
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/add_sub/ready")
     ),
     *(case(f"metadata of {model}", get(f"/v2/models/{model}")) for model in MODELS),
     *(case(f"configuration of {model}", get(f"/v2/models/{model}/config")) for model in MODELS),

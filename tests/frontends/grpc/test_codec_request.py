@@ -211,17 +211,23 @@ def test_two_kinds_of_contents_in_one_input_are_refused(
     )
 
 
-def test_more_raw_contents_than_inputs_are_ignored() -> None:
+def test_more_raw_contents_than_inputs_are_refused() -> None:
     message = infer_request(b"1234")
-    message.raw_input_contents.append(b"5678")
+    message.raw_input_contents.append(b"1234")
 
-    assert [bytes(tensor.data) for tensor in decode(message).inputs.values()] == [b"1234"]
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+
+    assert caught.value.message == (
+        "unexpected raw_input_contents for model 'identity': there are 1 more than inputs whose data they could be"
+    )
 
 
-def test_raw_contents_without_inputs_are_left_to_the_model_to_refuse() -> None:
+def test_raw_contents_without_inputs_are_refused() -> None:
     message = ModelInferRequest(model_name="m", raw_input_contents=[b"1234"])
 
-    assert decode(message).inputs == {}
+    with pytest.raises(InvalidArgumentError, match="unexpected raw_input_contents for model 'm'"):
+        decode(message)
 
 
 @pytest.mark.parametrize(
@@ -435,6 +441,7 @@ def test_parameters_of_shared_memory_have_to_make_sense(
 
 def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
     message = infer_request()
+    message.ClearField("raw_input_contents")
     in_region(message.inputs[0].parameters)
     in_region(message.outputs.add(name="o").parameters)
     message.outputs[0].parameters["shared_memory_offset"].int64_param = 16
@@ -452,6 +459,9 @@ def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
 def test_raw_tensors_are_those_of_inputs_that_are_in_no_region() -> None:
     message = infer_request(b"12345678")
     in_region(message.inputs[0].parameters)
+    with pytest.raises(InvalidArgumentError, match="there are 1 more than inputs"):
+        decode(message)
+
     message.inputs.add(name="other", datatype="FP32", shape=[2])
     assert bytes(decode(message).inputs["other"].data) == b"12345678"
 

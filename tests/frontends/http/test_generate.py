@@ -217,8 +217,8 @@ FRAME = {"model_name": "m", "model_version": "1"}
         ((FULL, END), 503, {"error": "full"}),
         ((END,), 500, {"error": NOT_ONE}),
         ((ONE, TWO), 500, {"error": NOT_ONE}),
-        ((ONE, FULL), 500, {"error": NOT_ONE}),
-        ((FULL, ONE), 500, {"error": NOT_ONE}),
+        ((ONE, FULL), 503, {"error": "full"}),
+        ((FULL, ONE), 503, {"error": "full"}),
     ],
 )
 def test_generate_and_what_the_model_sends(

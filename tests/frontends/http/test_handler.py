@@ -3,7 +3,7 @@ import gzip
 import json
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,9 @@ def test_server_is_live_and_ready(server: ModelServer) -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/echo/ready"):
         answered = ask(server, get(path))
         assert (answered.status, answered.body) == (200, b"")
+        with server.served.client() as client:
+            answered = client.ask(get(path).replace(b"GET", b"HEAD", 1), "HEAD")
+            assert (answered.status, answered.body) == (200, b"")
 
 
 def test_unready_server_answers_400(repository: Path) -> None:
@@ -265,10 +268,13 @@ def test_models_are_loaded_and_unloaded(server: ModelServer) -> None:
     assert ask(server, post(b"", "/v2/repository/models/none/unload")).status == 200
 
 
-def test_model_is_loaded_with_its_files_and_configuration(server: ModelServer) -> None:
+@pytest.mark.parametrize("written", [json.dumps, dict])
+def test_model_is_loaded_with_its_files_and_configuration(
+    server: ModelServer, written: Callable[[dict[str, Any]], object]
+) -> None:
     config = {"backend": "identity", "input": [{"name": "A", "data_type": "TYPE_INT8", "dims": [1]}],
               "output": [{"name": "B", "data_type": "TYPE_INT8", "dims": [1]}]}  # fmt: skip
-    parameters = {"config": json.dumps(config), "file:1/any": base64.b64encode(b"content").decode()}
+    parameters = {"config": written(config), "file:1/any": base64.b64encode(b"content").decode()}
     body = json.dumps({"parameters": parameters}).encode()
     answered = ask(server, post(body, "/v2/repository/models/slow/load"))
     assert (answered.status, answered.body) == (200, b"")

@@ -134,6 +134,7 @@ def test_ping_tells_what_its_mode_says(
     with endpoint(settings=SagemakerSettings(ping_mode=mode)) as server:
         vars(server.engine.lifecycle).update(live=live, ready=ready, leaving=leaving, stopping=stopping)
         assert server.plain(get("/ping")) == (status, b"")
+        assert server.ask(request("HEAD", "/ping"), "HEAD").status == status
 
 
 @pytest.mark.parametrize(

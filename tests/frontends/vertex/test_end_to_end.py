@@ -132,7 +132,8 @@ def test_bodies_are_taken_as_they_are(server: ServerProcess) -> None:
 
 
 def test_health_is_readiness(server: ServerProcess) -> None:
-    assert ask(server, b"", path="/v1/health", method="GET").status == 200
+    for method in ("GET", "HEAD"):
+        assert ask(server, b"", path="/v1/health", method=method).status == 200
 
 
 @pytest.mark.parametrize(

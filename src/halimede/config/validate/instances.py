@@ -13,6 +13,9 @@ def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str =
     for index, group in enumerate(config.instance_group):
         where = f"instance_group[{index}]"
         start = f"instance group {group.name} of model {config.name}"
+        if group.count < 0:
+            message = f"{start} has a count of {group.count}, which must not be negative"
+            yield Problem(config.name, f"{where}.count", message, "count: 1")
         if group.kind in (ModelInstanceGroup.KIND_CPU, ModelInstanceGroup.KIND_MODEL) and group.gpus:
             kind = ModelInstanceGroup.Kind.Name(group.kind)
             message = f"{start} has kind {kind} but specifies one or more GPUs"

@@ -7,12 +7,13 @@ from typing import Final
 
 TIMESTAMPS: Final = "TIMESTAMPS"
 TENSORS: Final = "TENSORS"
+TRACE_LEVELS: Final = (TIMESTAMPS, TENSORS)
 
 
 def trace_levels(names: Iterable[str]) -> tuple[str, ...]:
     """The levels that are among these names, in the order in which they are shown."""
     given = set(names)
-    return tuple(level for level in (TIMESTAMPS, TENSORS) if level in given)
+    return tuple(level for level in TRACE_LEVELS if level in given)
 
 
 class TraceMode(Enum):

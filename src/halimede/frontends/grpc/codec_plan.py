@@ -103,13 +103,13 @@ class RequestPlan:
         Args:
             identifier: the client's identifier.
             tensors: the raw tensors, one for each input that is not in a region, or empty if the plan has their
-                contents; more are ignored.
+                contents.
             respond: where responses go.
             received_ns: when the request was complete.
             forwarded: headers that become parameters, or None.
 
         Raises:
-            HalimedeError: the request contradicts itself, or has fewer tensors than inputs.
+            HalimedeError: the request contradicts itself, or has fewer or more tensors than inputs.
         """
         if self.error is not None:
             raise self._refusal(identifier)
@@ -118,8 +118,15 @@ class RequestPlan:
             data = self._among_region_inputs(tensors)
         if len(data) < len(self.inputs):
             raise _no_data(self.inputs[len(data)][0], self.model_name)
+        if len(data) > len(self.inputs):
+            more = len(data) - len(self.inputs)
+            msg = (
+                f"unexpected raw_input_contents for model '{self.model_name}': there are {more} more than inputs "
+                f"whose data they could be"
+            )
+            raise InvalidArgumentError(msg)
         inputs = {}
-        for (name, datatype, shape), view in zip(self.inputs, data, strict=False):
+        for (name, datatype, shape), view in zip(self.inputs, data, strict=True):
             inputs[name] = Tensor(datatype, shape, view)
         request = InferRequest(
             self.model_name,
@@ -143,7 +150,10 @@ class RequestPlan:
         return request
 
     def _among_region_inputs(self, tensors: Sequence[Buffer]) -> list[Buffer]:
-        """The data of each input, as far as there are so many tensors; none of those that are in regions."""
+        """The data of each input, none of those that are in regions.
+
+        They are fewer if there are too few tensors, and more if some are left over.
+        """
         assert self.places is not None, "some input or output is in a region"
         data: list[Buffer] = []
         left = iter(tensors)
@@ -152,7 +162,7 @@ class RequestPlan:
             if tensor is None:
                 break
             data.append(tensor)
-        return data
+        return [*data, *left]
 
     def _refusal(self, identifier: str) -> HalimedeError:
         assert self.error is not None, "only a plan with an error refuses"

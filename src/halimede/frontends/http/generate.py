@@ -183,7 +183,7 @@ class _OneReply(_Answer):
         """Keep a response; answer with it when the last has come."""
         if response is not None:
             if self._response is not None:
-                raise InternalError(_NOT_ONE)
+                raise response.error or self._response.error or InternalError(_NOT_ONE)
             self._response = response
         if not final:
             return

@@ -292,9 +292,11 @@ def _load_parameters(parameters: dict[str, Any]) -> dict[str, str | bytes]:
     """The parameters of a load request, files decoded."""
     found: dict[str, str | bytes] = {}
     for key, value in parameters.items():
-        if not isinstance(value, str):
+        if key == "config" and isinstance(value, dict):
+            found[key] = orjson.dumps(value).decode()
+        elif not isinstance(value, str):
             raise InternalError("attempt to access JSON non-string as string")
-        if key == "config":
+        elif key == "config":
             found[key] = value
         elif key.startswith(_FILE):
             try:

@@ -167,7 +167,8 @@ def openapi(calls: Iterable[Call], further: Paths | None = None) -> dict[str, An
     paths: dict[str, Any] = {}
     for call in Call:
         if call in calls:
-            paths |= paths_of(call.label, call.category, call.methods, DESCRIBED[call])
+            methods = [method for method in call.methods if method != "HEAD"]  # a GET without the body
+            paths |= paths_of(call.label, call.category, methods, DESCRIBED[call])
     paths |= further or {}
     return {
         "openapi": "3.1.0",

@@ -24,13 +24,13 @@ class Call(Enum):
     """
 
     SERVER_METADATA = (r"/v2", ("GET",), "metadata")
-    SERVER_LIVE = (r"/v2/health/live", ("GET",), "health")
-    SERVER_READY = (r"/v2/health/ready", ("GET",), "health")
+    SERVER_LIVE = (r"/v2/health/live", ("GET", "HEAD"), "health")
+    SERVER_READY = (r"/v2/health/ready", ("GET", "HEAD"), "health")
     INFER = (rf"{_VERSIONED}/infer", ("POST",), "inference")
     ALL_STATISTICS = (r"/v2/models/stats", ("GET",), "statistics")
     MODELS = (r"/v2/models", ("GET",), "metadata")
     MODEL_METADATA = (_VERSIONED, ("GET",), "metadata")
-    MODEL_READY = (rf"{_VERSIONED}/ready", ("GET",), "health")
+    MODEL_READY = (rf"{_VERSIONED}/ready", ("GET", "HEAD"), "health")
     MODEL_CONFIG = (rf"{_VERSIONED}/config", ("GET",), "model-config")
     MODEL_STATISTICS = (rf"{_VERSIONED}/stats", ("GET",), "statistics")
     INDEX = (rf"{_REPOSITORY}/index", ("POST",), "model-repository")

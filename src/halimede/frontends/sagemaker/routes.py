@@ -42,7 +42,7 @@ class Route(NamedTuple):
     name: str = ""
 
 
-_PING: Final = Route({"GET": Call.PING}, 405)
+_PING: Final = Route({"GET": Call.PING, "HEAD": Call.PING}, 405)
 _INVOCATIONS: Final = Route({"POST": Call.INVOCATIONS}, 405)
 _NOTHING: Final = Route({}, 400)
 _MODEL: Final = {"GET": Call.GET, "POST": Call.LOAD, "DELETE": Call.UNLOAD}

@@ -64,7 +64,7 @@ class _Frontend:
         elif exchange.path != self._settings.health_route:
             exchange.respond(400)
             return
-        elif exchange.method == "GET":
+        elif exchange.method in ("GET", "HEAD"):
             exchange.path = _HEALTH
             self._kserve(exchange)
             return
