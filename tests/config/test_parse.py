@@ -43,6 +43,18 @@ def test_text_form_gives_the_configuration() -> None:
             "'FP32' is not a DataType; did you mean 'TYPE_FP32'?",
             "data_type: TYPE_FP32 dims: 1",
         ),
+        (
+            "input { data_type: 'TYPE_FP64' }",
+            (1, 20),
+            "'TYPE_FP64' is in quotes, but a DataType is a name without them",
+            "input { data_type: TYPE_FP64 }",
+        ),
+        (
+            'input { data_type: "float" }',
+            (1, 20),
+            '"float" is in quotes, but a DataType is a name without them',
+            "input { data_type: TYPE_FP32 }",
+        ),
         ("instance_group { kind: KIND_TPUX9 }", (1, 24), "'KIND_TPUX9' is not a Kind; did you mean", None),
         (
             "model_metrics { zzz: 1 }",
@@ -239,3 +251,24 @@ def test_escapes_that_protobuf_has_are_read() -> None:
     text = r"""backend: '\x41\102\n\u00e4\\q\"' platform: "it's \\" """
     config = parse_text(text, "m")
     assert (config.backend, config.platform) == ('AB\nä\\q"', "it's \\")
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype"),
+    [
+        ("TYPE_FLOAT", "TYPE_FP32"),
+        ("TYPE_DOUBLE", "TYPE_FP64"),
+        ("TYPE_HALF", "TYPE_FP16"),
+        ("TYPE_BFLOAT16", "TYPE_BF16"),
+        ("TYPE_LONG", "TYPE_INT64"),
+        ("TYPE_INT", "TYPE_INT32"),
+        ("TYPE_BYTES", "TYPE_STRING"),
+        ("DT_FLOAT", "TYPE_FP32"),
+        ("float32", "TYPE_FP32"),
+        ("uint8_t", "TYPE_UINT8"),
+    ],
+)
+def test_other_names_of_datatypes_become_the_same_datatype(name: str, datatype: str) -> None:
+    with pytest.raises(ConfigTextError, match=f"did you mean '{datatype}'") as caught:
+        parse_text(f"input {{ data_type: {name} }}", "here")
+    assert caught.value.fix == f"input {{ data_type: {datatype} }}"

@@ -134,7 +134,7 @@ def recognise(path: Path) -> ModelFile | None:
         if (path / "saved_model.pb").is_file():
             return ModelFile("tensorflow", "tensorflow_savedmodel", path)
         return None
-    backend, platform, test = _KINDS.get(path.suffix, ("", "", _is_file))
+    backend, platform, test = _KINDS.get(path.suffix.lower(), ("", "", _is_file))
     return ModelFile(backend, platform, path) if backend and test(path) else None
 
 
@@ -175,8 +175,8 @@ def is_version(name: str) -> bool:
 
 def hint(directory: Path, backend: str = "") -> str:
     """What `advice` says, as a sentence to append to an error's text; "" for nothing."""
-    found = str(advice(directory, backend) or "")
-    return f". {found[:1].upper()}{found[1:]}" if found else ""
+    found = advice(directory, backend)
+    return "" if found is None else f". {found}"
 
 
 def hint_without_version(directory: Path) -> str:
@@ -214,29 +214,29 @@ def advice(directory: Path, backend: str = "") -> Advice | None:
         fix = f"move all that is in {version} to {version / 'model.savedmodel'}"
         return Advice(f"{version} itself is a SavedModel", fix)
     for entry in inside:
-        if entry.suffix in _ADVICE:
+        if entry.suffix.lower() in _ADVICE:
             return _instead(entry)
     if not models:
         for entry in entries:
-            if (found := recognise(entry)) is not None or entry.suffix in _ADVICE:
+            if (found := recognise(entry)) is not None or entry.suffix.lower() in _ADVICE:
                 return _to_move(directory, entry, found)
     for entry in inside:
         deeper = next(models_in(entry), None) if entry.is_dir() else None
         if deeper is not None:
             fix = f"move {deeper.path} to {version / deeper.path.name}"
-            return Advice(f"the model's file must be in {version} itself", fix)
+            return Advice(f"{deeper.path} must be in {version} itself", fix)
     return None
 
 
 def advice_for_file(path: Path) -> Advice | None:
     """What is to be done with a file of a kind that is known and not served; None for any other."""
-    return _instead(path) if path.suffix in _ADVICE else None
+    return _instead(path) if path.suffix.lower() in _ADVICE else None
 
 
 def _without_version(directory: Path, entries: list[Path]) -> Advice | None:
     for entry in entries:
         found = recognise(entry)
-        if found is not None or entry.suffix in _ADVICE:
+        if found is not None or entry.suffix.lower() in _ADVICE:
             return _to_move(directory, entry, found)
     if (directory / "saved_model.pb").is_file():
         target = directory / "1" / "model.savedmodel"
@@ -251,7 +251,7 @@ def _without_version(directory: Path, entries: list[Path]) -> Advice | None:
 
 
 def _instead(entry: Path) -> Advice:
-    why, fix = _ADVICE[entry.suffix]
+    why, fix = _ADVICE[entry.suffix.lower()]
     return Advice(f"{entry} cannot be served ({why})", fix)
 
 

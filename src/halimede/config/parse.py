@@ -19,13 +19,36 @@ MAX_SIZE = 4 << 20
 """Bytes of the largest configuration that is read; real ones are a hundred times smaller."""
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>.*)"', re.DOTALL)
-_UNKNOWN_VALUE = re.compile(r'Enum type "(?P<type>[\w.]+)" has no value named (?P<name>\w+)')
+_UNKNOWN_VALUE = re.compile(r"""Enum type "(?P<type>[\w.]+)" has no value named (?P<name>\w+|"\w+"|'\w+')""")
 _TWICE = re.compile(r'Message type "[\w.]+" should not have multiple "(?P<name>\w+)" fields')
 _ONE_OF = re.compile(r'Field "(?P<one>\w+)" is specified along with field "(?P<other>\w+)"')
 
 _STRING_OR_COMMENT = re.compile(r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _ESCAPE = re.compile(r"\\.[0-9a-fA-F]{0,8}")
 _KNOWN_ESCAPE = re.compile(r"""\\(?:[abfnrtv\\?'"]|[0-7]|[xX][0-9a-fA-F]|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})""")
+
+_NO_DATATYPE = "TYPE_INVALID"
+_OTHER_NAMES = {
+    "float": "TYPE_FP32",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "double": "TYPE_FP64",
+    "half": "TYPE_FP16",
+    "float16": "TYPE_FP16",
+    "bfloat16": "TYPE_BF16",
+    "boolean": "TYPE_BOOL",
+    "byte": "TYPE_UINT8",
+    "char": "TYPE_INT8",
+    "short": "TYPE_INT16",
+    "int": "TYPE_INT32",
+    "integer": "TYPE_INT32",
+    "long": "TYPE_INT64",
+    "uint": "TYPE_UINT32",
+    "bytes": "TYPE_STRING",
+    "str": "TYPE_STRING",
+    "text": "TYPE_STRING",
+}
+"""What other programs call the datatypes: names that are alike are not those of the same datatype."""
 
 MessageType = Any
 """A message's or a field's descriptor: its class depends on how protobuf is built, and so do its type stubs."""
@@ -148,7 +171,13 @@ def _explain(report: str, source: str, column: int) -> tuple[str, str]:
         return _unknown(name, f"a field of {message.name}", list(message.fields_by_name), source, column)
     if match := _UNKNOWN_VALUE.search(report):
         enum = _POOL.FindEnumTypeByName(match["type"])
-        return _unknown(match["name"], f"a {enum.name}", list(enum.values_by_name), source, column)
+        quoted, known = match["name"], list(enum.values_by_name)
+        name = quoted.strip("\"'")
+        if quoted == name:
+            return _unknown(name, f"a {enum.name}", known, source, column)
+        right = name if name in known else suggest(name, known)
+        mended = _mended(source, column, quoted, right) if right else ""
+        return f"{_shorten(quoted)} is in quotes, but a {enum.name} is a name without them", mended
     if match := _TWICE.search(report):
         return f"'{match['name']}' is given twice; it may be given once", ""
     if match := _ONE_OF.search(report):
@@ -165,9 +194,12 @@ def _unknown(name: str, kind: str, known: list[str], source: str, column: int) -
     right = suggest(name, known)
     if not right:
         return f"'{_shorten(name)}' is not {kind}, which are: {', '.join(sorted(known))}", ""
+    return f"'{_shorten(name)}' is not {kind}; did you mean '{right}'?", _mended(source, column, name, right)
+
+
+def _mended(source: str, column: int, wrong: str, right: str) -> str:
     start = column - 1
-    mended = source[:start] + source[start:].replace(name, right, 1)
-    return f"'{_shorten(name)}' is not {kind}; did you mean '{right}'?", _shorten(mended.strip())
+    return _shorten((source[:start] + source[start:].replace(wrong, right, 1)).strip())
 
 
 def suggest(name: str, known: list[str]) -> str:
@@ -177,7 +209,11 @@ def suggest(name: str, known: list[str]) -> str:
             return candidate
     if len(name) > 100:
         return ""
-    return next(iter(get_close_matches(name, known, 1)), "")
+    bare = name.lower().removeprefix("type_").removeprefix("dt_").removesuffix("_t")
+    for other in (_OTHER_NAMES.get(bare, ""), f"TYPE_{bare.upper()}"):
+        if other in known:
+            return other
+    return next(iter(get_close_matches(name, [each for each in known if each != _NO_DATATYPE], 1)), "")
 
 
 def _shorten(text: str) -> str:

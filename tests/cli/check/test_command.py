@@ -617,3 +617,43 @@ def test_a_bucket_is_refused_with_what_to_do() -> None:
         "'s3://bucket/models' is in a bucket, and only directories are checked; copy it to one first"
         in output
     )
+
+
+PLANTED = """
+platform: "ensemble" max_batch_size: 4
+input { name: "IN" data_type: TYPE_FP32 dims: 8 }
+output { name: "OUT" data_type: TYPE_INT32 dims: 16 }
+ensemble_scheduling {
+  step { model_name: "normaliser" model_version: -1
+    input_map { key: "INPUT0" value: "IN" } output_map { key: "OUTPUT0" value: "normalised" } }
+  step { model_name: "classifer" model_version: -1
+    input_map { key: "INPUT0" value: "normalized" } output_map { key: "OUTPUT0" value: "scores" } }
+  step { model_name: "final" model_version: -1
+    input_map { key: "INPT0" value: "scores" } output_map { key: "OUTPUT0" value: "OUT" } }
+}
+"""
+"""A wrong shape, a wrong datatype, a misspelt model, a misspelt tensor, and a misspelt input."""
+
+
+def test_five_mistakes_in_an_ensemble_are_five_problems(tmp_path: Path) -> None:
+    for name in ("normaliser", "classifier", "final"):
+        onnx_models.write_model(tmp_path, name, onnx_models.identity(), "max_batch_size: 4")
+    onnx_models.write_model(tmp_path, "e", None, PLANTED)
+    assert sorted(str(each["fix"]) for each in problems(tmp_path)) == [
+        'input { name: "IN" data_type: TYPE_FP32 dims: [16] }',
+        'input_map { key: "INPUT0" value: "normalised" }',
+        'input_map { key: "INPUT0" value: "scores" }',
+        'model_name: "classifier"',
+        'output { name: "OUT" data_type: TYPE_FP32 dims: [16] }',
+    ]
+    _, told = check(tmp_path)
+    assert "; step 1 reads 'normalized', which nothing writes; did you mean 'normalised'?" in told
+
+
+def test_a_message_of_several_lines_is_printed_as_such(tmp_path: Path) -> None:
+    code = "raise ValueError('one\\ntwo')\nclass TritonPythonModel:\n    pass\n"
+    python_model(tmp_path, "m", code, "")
+    status, told = check(tmp_path)
+    assert status == 1
+    assert "one\n    two" in told
+    assert "\\x0a" not in told

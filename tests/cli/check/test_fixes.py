@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
@@ -117,12 +118,27 @@ CONFIGURATIONS = {
     "optimization of an ensemble": f"{ensemble()} optimization {{ }}",
     "platform of an ensemble": ensemble().replace('platform: "ensemble"', ""),
 }
+SAMPLE = 'key: "INPUT0" value { data_type: TYPE_FP32 dims: 16 zero_data: true }'
+
+
+def warm_up(text: str) -> str:
+    return f"max_batch_size: 4 {TENSORS} model_warmup {{ name: 'w' batch_size: 1 inputs {{ {text} }} }}"
+
+
 OF_ONNX = {
     "datatype": f"max_batch_size: 4 {TENSORS.replace('FP32', 'INT32', 1)}",
     "shape": f"max_batch_size: 4 {TENSORS.replace('16', '8', 1)}",
     "tensor": f"max_batch_size: 4 {TENSORS.replace('INPUT0', 'INPUT')}",
     "too many": f'max_batch_size: 4 {TENSORS} input {{ name: "INPUT1" data_type: TYPE_FP32 dims: 16 }}',
     "without batching": TENSORS,
+    "other case": f"max_batch_size: 4 {TENSORS.replace('INPUT0', 'input0')}",
+    "warm-up of a misspelt input": warm_up(SAMPLE.replace("INPUT0", "INPUTT0")),
+    "warm-up of an input of another name": warm_up(SAMPLE.replace("INPUT0", "image")),
+    "warm-up with another datatype": warm_up(SAMPLE.replace("FP32", "INT64")),
+    "warm-up with another shape": warm_up(SAMPLE.replace("16", "8")),
+    "warm-up without data": warm_up(SAMPLE.replace("zero_data: true", "")),
+    "file that is not there": f'max_batch_size: 4 {TENSORS} default_model_filename: "network.onnx"',
+    "file in another case": f'max_batch_size: 4 {TENSORS} default_model_filename: "Model.onnx"',
     "backend": f'backend: "pytorch" max_batch_size: 4 {TENSORS}',
     "unknown platform": 'platform: "onnx_runtime"',
 }
@@ -305,6 +321,48 @@ def test_fixes_of_what_contradicts_the_model(
     directory = onnx_models.write_model(tmp_path, name, onnx_models.identity(), OF_ONNX[what])
     mend(tmp_path, directory)
     loads(server, tmp_path, name)
+
+
+def test_a_mistake_that_all_versions_share_is_told_once(tmp_path: Path) -> None:
+    text = 'backend: "onnxruntime" ' + OF_ONNX["file that is not there"] + " version_policy { all { } }"
+    for version in (1, 2, 3):
+        onnx_models.write_model(tmp_path, "m", onnx_models.identity(), text, version)
+    [problem] = problems(tmp_path)
+    assert (problem["field"], problem["fix"]) == (
+        "default_model_filename",
+        'default_model_filename: "model.onnx"',
+    )
+
+
+def test_a_misspelt_file_of_a_python_model_is_found(tmp_path: Path) -> None:
+    version = tmp_path / "m" / "1"
+    version.mkdir(parents=True)
+    (version / "network.py").write_text("class TritonPythonModel:\n    pass\n")
+    (tmp_path / "m" / "config.pbtxt").write_text(
+        f'backend: "python" default_model_filename: "netwrk.py" {TENSORS}'
+    )
+    [problem] = problems(tmp_path)
+    assert problem["fix"] == 'default_model_filename: "network.py"'
+
+
+def test_a_tensor_of_an_unknown_name_is_the_one_most_like_it(tmp_path: Path) -> None:
+    """Not the first one that the configuration lacks, which may have another datatype."""
+    kinds = {"input_ids": onnx_models.INT64, "attention_mask": onnx_models.FLOAT}
+    nodes = [onnx.helper.make_node("Identity", [name], [f"{name}_out"]) for name in kinds]
+    model = onnx_models.build(
+        nodes,
+        {name: (kind, [1]) for name, kind in kinds.items()},
+        {f"{name}_out": (kind, [1]) for name, kind in kinds.items()},
+    )
+    text = (
+        'backend: "onnxruntime" input { name: "atention_mask" data_type: TYPE_FP32 dims: 1 } '
+        'input { name: "ids" data_type: TYPE_INT64 dims: 1 }'
+    )
+    onnx_models.write_model(tmp_path, "m", model, text)
+    assert [each["fix"] for each in problems(tmp_path)] == [
+        'input { name: "attention_mask" data_type: TYPE_FP32 dims: [1] }',
+        'input { name: "input_ids" data_type: TYPE_INT64 dims: [1] }',
+    ]
 
 
 @pytest.mark.parametrize("what", OF_RAGGED)

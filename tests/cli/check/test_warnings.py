@@ -16,6 +16,8 @@ WARNINGS = {
     "candidates": f"{ECHO} sequence_batching {{ oldest {{ max_candidate_sequences: 2 }} }}",
     "utilization": f"{ECHO} sequence_batching {{ direct {{ minimum_slot_utilization: 0.5 }} }}",
     "delay": f"{ECHO} sequence_batching {{ direct {{ max_queue_delay_microseconds: 7 }} }}",
+    "parameter": f'{ECHO} parameters {{ key: "intra_op_thread_cuont" value {{ string_value: "2" }} }}',
+    "parameter in another case": f'{ECHO} parameters {{ key: "Isolation" value {{ string_value: "none" }} }}',
     "state": (
         f"{IDENTITY} sequence_batching {{ state {{ "
         'input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: 1 } }'

@@ -156,7 +156,7 @@ def _lines(finding: Finding, kind: str = "") -> list[str]:
     lines = [f"{place}: {kind}{finding.message}{about}"]
     if finding.fix:
         lines.append(f"    fix: {finding.fix}")
-    return [readable(encodable(line)) for line in lines]
+    return [readable(encodable(part)) for line in lines for part in line.replace("\n", "\n    ").split("\n")]
 
 
 def _table(examinations: Sequence[Examination]) -> str:

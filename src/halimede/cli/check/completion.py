@@ -86,6 +86,21 @@ def _platform_fix(config: ModelConfig, name: str, directory: Path) -> str:
     return f'platform: "{close[0]}"' if close else "remove platform, and name the backend alone"
 
 
+def misnamed_file(config: ModelConfig, name: str, version: Path) -> Problem | None:
+    """The problem of a written `default_model_filename` that a version has not; None if it has, or for none."""
+    if not name or (version / name).exists():
+        return None
+    message = f"version {version.name} has no file '{name}', which default_model_filename names"
+    there = {entry.name.casefold(): entry.name for entry in version.iterdir()}
+    one = other_file(version, "", backend_name(config))
+    close = get_close_matches(name.casefold(), there, 1)
+    if one is None and not close:
+        fix = f"put the model's file at {version / name}"
+    else:
+        fix = f'default_model_filename: "{there[close[0]] if one is None else one.path.name}"'
+    return Problem(config.name, "default_model_filename", message, fix)
+
+
 def no_version(config: ModelConfig, directory: Path) -> Problem:
     """The problem of a model of which no version would be served."""
     message = f"at least one version must be available under the version policy of model '{directory.name}'"

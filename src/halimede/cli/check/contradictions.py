@@ -4,7 +4,8 @@ A backend tells one contradiction at a time. Each is mended in a copy of the con
 asked again, until it is content or cannot be helped.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from google.protobuf.text_format import MessageToString
@@ -112,7 +113,7 @@ def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, mess
             if f"{side} '{entry.name}'" not in message and f"tensor '{entry.name}'" not in message:
                 continue
             where = places.get(entry.name, side)
-            instead = right.get(entry.name) or next(iter(lacking), None)
+            instead = right.get(entry.name) or _meant(entry, lacking)
             if instead is not None and instead != entry:
                 entry.CopyFrom(instead)
                 return Problem(config.name, where, message, f"{side} {_line(instead)}")
@@ -127,6 +128,14 @@ def _with_fix(config: ModelConfig, listed: ModelConfig, model: ModelConfig, mess
             where = places.get(entry.name, side)
             return Problem(config.name, where, message, f"remove {side} {_line(entry)}")
     return Problem(config.name, "", message)
+
+
+def _meant(entry: Any, lacking: Sequence[Any]) -> Any | None:
+    """The tensor of the model that an entry of an unknown name stands for: one with a similar name, or else alike."""
+    alike = [each for each in lacking if (each.data_type, each.dims) == (entry.data_type, entry.dims)]
+    folded = {each.name.casefold(): each for each in lacking}
+    close = get_close_matches(entry.name.casefold(), folded, 1)
+    return folded[close[0]] if close else next(iter([*alike, *lacking]), None)
 
 
 def _line(entry: Any) -> str:

@@ -11,7 +11,13 @@ from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import PYTHON, backend_class, backend_name
 from halimede.cli.check.agents import agent_problems, may_be_replaced
-from halimede.cli.check.completion import autofill_problems, is_nowhere, no_version, unknown_backend
+from halimede.cli.check.completion import (
+    autofill_problems,
+    is_nowhere,
+    misnamed_file,
+    no_version,
+    unknown_backend,
+)
 from halimede.cli.check.contradictions import contradictions
 from halimede.cli.check.findings import Examination, Finding
 from halimede.cli.check.mismatches import Part, mismatches
@@ -20,6 +26,7 @@ from halimede.cli.check.openai_parameters import openai_problems
 from halimede.cli.check.python_imports import PythonImports
 from halimede.cli.check.python_sources import import_fix, source_problems, told_failure, unlisted_sides
 from halimede.cli.check.resources import pool_problems, resource_problems, scope_problems
+from halimede.cli.check.warmup_inputs import warmup_input_problems
 from halimede.config.ensembles import is_ensemble
 from halimede.config.locate import Locations, locate
 from halimede.config.model_config_pb2 import ModelConfig
@@ -161,6 +168,7 @@ def _examine_model(
         try:
             text = read_text(path)
             result.config = parse_text(text, str(path))
+            result.named_file = result.config.default_model_filename
             result.locations = locations = locate(text)
         except HalimedeError as error:
             line, fix = (error.line, error.fix) if isinstance(error, ConfigTextError) else (0, "")
@@ -195,17 +203,24 @@ def _examine_model(
         line = locations.line(problem.where)
         result.findings.append(Finding(name, place, line, problem.where, problem.message, problem.fix))
     if sound and not is_ensemble(config):
-        seen = {finding.message for finding in result.findings}
+        seen = {_mistake(finding) for finding in result.findings}
         for version in result.versions:
             for finding in _open(result, version, path, locations, placed, imports):
-                if finding.message not in seen:
-                    seen.add(finding.message)
+                if _mistake(finding) not in seen:
+                    seen.add(_mistake(finding))
                     result.findings.append(finding)
     if not result.findings and result.config.input and result.config.output:
-        result.findings += [_place(problem, path, locations) for problem in openai_problems(result.config)]
+        problems = [*warmup_input_problems(result.config, directory), *openai_problems(result.config)]
+        result.findings += [_place(problem, path, locations) for problem in problems]
     if not result.findings:
         result.warnings += [_place(problem, path, locations) for problem in find_warnings(result.config)]
     return result
+
+
+def _mistake(finding: Finding) -> tuple[str, str]:
+    """What is the same for findings of several versions that stem from one mistake in the configuration."""
+    in_config = finding.field and finding.fix
+    return (finding.field, finding.fix) if in_config else ("", finding.message)
 
 
 def _examine_replaced(result: Examination, path: Path, agents: Path) -> Examination:
@@ -329,7 +344,8 @@ def _open(
             refuse_runtime(source, None)
         except HalimedeError as error:
             yield _place(Problem(config.name, "runtime", error.message, "remove runtime"), path, locations)
-        problems = list(_look_at_source(source))
+        misnamed = misnamed_file(config, result.named_file, source.version_directory)
+        problems = [_place(misnamed, path, locations)] if misnamed else list(_look_at_source(source))
         yield from problems
         if problems or not imports.wanted:
             return
@@ -348,6 +364,10 @@ def _open(
     try:
         backend = backend_class(config)(source, options)
     except NotFoundError as error:
+        misnamed = misnamed_file(config, result.named_file, source.version_directory)
+        if misnamed is not None:
+            yield _place(misnamed, path, locations)
+            return
         found = advice(result.directory, backend_name(config))
         fix = "" if found is None else found.fix
         message = error.message.removesuffix(f": {fix}")

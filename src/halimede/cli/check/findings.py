@@ -36,6 +36,7 @@ class Examination:
         name: its name.
         directory: its directory.
         config: its configuration as far as it could be completed.
+        named_file: the `default_model_filename` that was written; "" for none.
         versions: the versions that its policy selects.
         findings: what is wrong.
         warnings: what is allowed, and may not do what it looks like; none are looked for if anything is wrong.
@@ -45,6 +46,7 @@ class Examination:
     name: str
     directory: Path
     config: ModelConfig = field(default_factory=ModelConfig)
+    named_file: str = ""
     versions: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)

@@ -20,6 +20,7 @@ from halimede.config.validate.enums import enum_problems
 from halimede.config.validate.instances import instance_problems
 from halimede.config.validate.metrics import metric_problems, warn_of_unknown_families
 from halimede.config.validate.model import cache_problems, file_name_problems, model_problems
+from halimede.config.validate.parameters import misspelt_parameters
 from halimede.config.validate.problem import Problem
 from halimede.config.validate.sequence_warnings import sequence_warnings
 from halimede.config.validate.sequences import sequence_problems
@@ -59,7 +60,7 @@ def find_problems(
 
 def find_warnings(config: ModelConfig) -> list[Problem]:
     """Everything about a configuration with which nothing is wrong that may not do what its author thinks."""
-    return list(sequence_warnings(config))
+    return [*sequence_warnings(config), *misspelt_parameters(config)]
 
 
 def _setting_problems(config: ModelConfig) -> Iterator[Problem]:

@@ -77,7 +77,8 @@ def _flow_problems(config: ModelConfig) -> Iterator[Problem]:
             yield problem
         elif correction.where not in told:
             told.add(correction.where)
-            yield replace(problem, where=correction.where, fix=correction.fix)
+            message = f"{problem.message}; {correction.describe(config)}"
+            yield replace(problem, where=correction.where, message=message, fix=correction.fix)
 
 
 def _flow_faults(config: ModelConfig) -> Iterator[tuple[Problem, list[str]]]:

@@ -32,6 +32,17 @@ class Correction:
         """The entry with the right name."""
         return f'{self.side} {{ key: "{self.key}" value: "{self.tensor}" }}'
 
+    def describe(self, config: ModelConfig) -> str:
+        """What the step does with the wrong name in a configuration, and the right one."""
+        step = config.ensemble_scheduling.step[self.step]
+        wrong = getattr(step, self.side)[self.key]
+        does = (
+            "reads '{}', which nothing writes"
+            if self.side == "input_map"
+            else "writes '{}', which nothing reads"
+        )
+        return f"step {self.step} {does.format(wrong)}; did you mean '{self.tensor}'?"
+
 
 def find_corrections(config: ModelConfig) -> dict[str, Correction]:
     """Tensor → the correction that it needs; both the wrong and the right name are there."""

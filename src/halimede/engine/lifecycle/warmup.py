@@ -74,6 +74,15 @@ def warm_up(
             raise kind(f"failed to run warmup sample '{sample.name}': {texts}")
 
 
+def check_sample(source: ModelSource, signature: Signature, sample: ModelWarmup) -> None:
+    """Return if a request can be made of the sample.
+
+    Raises:
+        HalimedeError: it is no request that the model can serve.
+    """
+    _sample(source, signature, sample)
+
+
 def _sample(source: ModelSource, signature: Signature, sample: ModelWarmup) -> _Sample:
     """The sample with its data.
 
