@@ -104,3 +104,24 @@ def test_misuse_is_one_line(
     error = capsys.readouterr().err
     assert text in error
     assert error.count("\n") == 1
+
+
+def test_optional_inputs_and_streams_stay_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.py").write_text(
+        "class TritonPythonModel:\n"
+        "    @staticmethod\n"
+        "    def auto_complete_config(config):\n"
+        "        config.add_input({'name': 'x', 'data_type': 'TYPE_FP32', 'dims': [1]})\n"
+        "        config.add_input({'name': 'n', 'data_type': 'TYPE_FP32', 'dims': [1], 'optional': True})\n"
+        "        config.add_output({'name': 'y', 'data_type': 'TYPE_FP32', 'dims': [1]})\n"
+        "        config.set_model_transaction_policy({'decoupled': True})\n"
+        "        return config\n"
+        "    def execute(self, requests):\n"
+        "        return None\n"
+    )
+    assert run("init", "words.py") == 0
+    text = Path("models/words/config.pbtxt").read_text()
+    assert "model_transaction_policy { decoupled: true }" in text
+    assert 'input { name: "n" data_type: TYPE_FP32 dims: [ 1 ] optional: true }' in text
+    assert 'input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }' in text

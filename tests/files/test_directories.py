@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from google.protobuf import text_format
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_files import advice
 from halimede.files.directories import link_model
 from halimede.files.repository import given_repository
 from halimede.files.targets import TargetError
@@ -142,3 +144,62 @@ def test_the_repository_is_removed_at_the_end(tmp_path: Path) -> None:
         assert repository.directory.is_dir()
     assert not repository.directory.exists()
     assert (tmp_path / "net.onnx").is_file()
+
+
+def write_language_model(directory: Path, *files: str, architecture: str = "LlamaForCausalLM") -> Path:
+    """A directory as `save_pretrained` writes it, but for the content of its files."""
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    for each in ("tokenizer.json", *files):
+        (directory / each).touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("file", "architecture", "backend"),
+    [
+        ("model.safetensors", "LlamaForCausalLM", "transformers"),
+        ("model-00001-of-00002.safetensors", "GPT2LMHeadModel", "transformers"),
+        ("openvino_model.xml", "Qwen2ForCausalLM", "openvino_genai"),
+    ],
+)
+def test_a_directory_of_a_language_model_is_served_as_it_is(
+    tmp_path: Path, file: str, architecture: str, backend: str
+) -> None:
+    source = write_language_model(tmp_path / "llama", file, architecture=architecture)
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    assert link_model(repository, "llama", source) == "language model"
+    config = text_format.Parse((repository / "llama" / "config.pbtxt").read_text(), ModelConfig())
+    assert config == ModelConfig(backend=backend)
+    assert (repository / "llama" / "1").resolve() == source
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("pytorch_model.bin", "has pickled weights, which are never loaded.*save_pretrained"),
+        ("notes.txt", "has a config.json of a language model and no weights, such as model.safetensors"),
+    ],
+)
+def test_a_language_model_whose_weights_cannot_be_loaded(tmp_path: Path, file: str, reason: str) -> None:
+    source = write_language_model(tmp_path / "llama", file)
+    with pytest.raises(TargetError, match=reason):
+        link_model(tmp_path, "other", source)
+
+
+def test_weights_of_a_language_model_stand_for_a_part_of_its_directory(tmp_path: Path) -> None:
+    source = write_language_model(tmp_path / "llama", "model.safetensors")
+    with pytest.raises(TargetError, match=f"is a part of the model in its directory: serve that, {source}$"):
+        link_model(tmp_path, "other", source / "model.safetensors")
+
+
+def test_advice_for_a_language_model_in_a_repository_names_its_backend(tmp_path: Path) -> None:
+    write_language_model(tmp_path / "llama" / "1", "model.safetensors")
+    found = advice(tmp_path / "llama")
+    assert found is not None
+    assert found.fix == 'backend: "transformers"'
+    bare = write_language_model(tmp_path / "bare", "model.safetensors")
+    found = advice(bare)
+    assert found is not None
+    assert found.reason == f"{bare} itself is a language model of transformers"

@@ -16,6 +16,10 @@ _NO_BATCHES = """
 # many rows may share one, and leave that size out of `dims`.
 max_batch_size: 0
 """
+_DECOUPLED = """
+# A request may have any number of responses.
+model_transaction_policy { decoupled: true }
+"""
 _DYNAMIC = """
 # Requests that come at the same time share a batch. The delay is how long one waits for others, in microseconds.
 {comment}dynamic_batching {{
@@ -66,6 +70,8 @@ def commented_config(examination: Examination, source: str) -> str:
     batches = config.max_batch_size > 0
     text = "\n".join(lines) + "\n"
     text += _BATCHES.format(size=config.max_batch_size) if batches else _NO_BATCHES
+    if config.model_transaction_policy.decoupled:
+        text += _DECOUPLED
     text += "".join(_tensors("input", "What requests bring", config.input, config))
     text += "".join(_tensors("output", "What the model gives", config.output, config))
     text += _DYNAMIC.format(comment="" if batches else "# ")
@@ -96,6 +102,7 @@ def _tensors(
 
 def _more(tensor: ModelInput | ModelOutput) -> str:
     """Settings of a tensor beside name, datatype and shape."""
-    if not tensor.HasField("reshape"):
-        return ""
-    return f" reshape {{ shape: [ {', '.join(map(str, tensor.reshape.shape))} ] }}"
+    more = ""
+    if tensor.HasField("reshape"):
+        more = f" reshape {{ shape: [ {', '.join(map(str, tensor.reshape.shape))} ] }}"
+    return f"{more} optional: true" if isinstance(tensor, ModelInput) and tensor.optional else more

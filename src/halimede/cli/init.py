@@ -15,7 +15,7 @@ from halimede.cli.check.findings import Examination
 from halimede.cli.commented_config import commented_config
 from halimede.cli.progress import progress_bars
 from halimede.core.steps import step
-from halimede.files.directories import link_model
+from halimede.files.directories import LANGUAGE_MODEL, link_model
 from halimede.files.targets import Target, TargetError, read_target
 
 
@@ -54,7 +54,7 @@ def command(model: str, repository: Path, link: bool) -> None:
             models = sorted(linked.iterdir())
             for made in models:
                 _refuse_existing(repository / made.name, target)
-            if len(models) == 1:
+            if len(models) == 1 and kind != LANGUAGE_MODEL:
                 _only_the_file(linked / target.name, target.what)
                 with quiet():
                     (examination,) = examine([linked])

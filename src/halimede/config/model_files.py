@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.config.checkpoints import is_language_model, lacking_weights, language_backend
 from halimede.core.versions import version_number
 
 _START = 4096
@@ -213,6 +214,8 @@ def advice(directory: Path, backend: str = "") -> Advice | None:
     if (version / "saved_model.pb").is_file():
         fix = f"move all that is in {version} to {version / 'model.savedmodel'}"
         return Advice(f"{version} itself is a SavedModel", fix)
+    if is_language_model(version) and (pretrained := _pretrained(version)) is not None:
+        return pretrained
     for entry in inside:
         if entry.suffix.lower() in _ADVICE:
             return _instead(entry)
@@ -233,7 +236,20 @@ def advice_for_file(path: Path) -> Advice | None:
     return _instead(path) if path.suffix.lower() in _ADVICE else None
 
 
+def _pretrained(version: Path) -> Advice | None:
+    """What is to be done with a language model of `transformers`; None if its weights cannot be loaded."""
+    if lacking_weights(version):
+        return None
+    return Advice(
+        f"{version} has a language model of transformers", f'backend: "{language_backend(version)}"'
+    )
+
+
 def _without_version(directory: Path, entries: list[Path]) -> Advice | None:
+    if is_language_model(directory):
+        target = directory / "1"
+        reason = f"{directory} itself is a language model of transformers"
+        return Advice(reason, f"move all that is in it to {target}, and write {directory / 'config.pbtxt'}")
     for entry in entries:
         found = recognise(entry)
         if found is not None or entry.suffix.lower() in _ADVICE:

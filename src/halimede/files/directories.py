@@ -7,6 +7,7 @@ from typing import Final
 
 from google.protobuf import text_format
 
+from halimede.config.checkpoints import is_language_model, lacking_weights, language_backend
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import advice_for_file, is_version, looks_like_model, models_in, recognise
 from halimede.files.targets import TargetError, functions_in
@@ -16,6 +17,18 @@ from halimede.files.text.repository import write_text_models
 _LOCATION: Final = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])")
 """How an ONNX file names a file with weights: the key, and the length of the name that follows."""
 
+LANGUAGE_MODEL: Final = "language model"
+_CONFIG: Final = "config.pbtxt"
+_LANGUAGE_CONFIG: Final = """\
+# A language model. docs/language-models.md explains the parameters; OpenAI's API needs --allow-openai=true.
+backend: "{backend}"
+
+# So many texts are written at once; further requests wait.
+# parameters {{ key: "max_num_seqs" value {{ string_value: "16" }} }}
+
+# The most tokens of prompt and text together; without it, as many as the model was made for.
+# parameters {{ key: "max_model_len" value {{ string_value: "4096" }} }}
+"""
 _LABELS: Final = {
     "onnxruntime": "ONNX model",
     "pytorch": "PyTorch model",
@@ -44,6 +57,8 @@ def link_model(repository: Path, name: str, path: Path) -> str:
     if path.is_dir() and is_text_model(path):
         return write_text_models(repository, name, path)
     if path.is_dir():
+        if is_language_model(path) and not (path / _CONFIG).is_file():
+            return _link_language_model(directory, path)
         return _link_directory(directory, path)
     found = recognise(path)
     if found is None:
@@ -62,6 +77,15 @@ def link_model(repository: Path, name: str, path: Path) -> str:
     return _LABELS[found.backend]
 
 
+def _link_language_model(directory: Path, path: Path) -> str:
+    if problem := lacking_weights(path):
+        raise TargetError(problem)
+    directory.mkdir()
+    (directory / "1").symlink_to(path.absolute())
+    (directory / _CONFIG).write_text(_LANGUAGE_CONFIG.format(backend=language_backend(path)))
+    return LANGUAGE_MODEL
+
+
 def _link_directory(directory: Path, path: Path) -> str:
     if recognise(path) is not None:
         (directory / "1").mkdir(parents=True)
@@ -69,10 +93,10 @@ def _link_directory(directory: Path, path: Path) -> str:
         return _LABELS["tensorflow"]
     entries = sorted(path.iterdir())
     versions = [each for each in entries if is_version(each.name) and each.is_dir()]
-    if versions or (path / "config.pbtxt").is_file():
+    if versions or (path / _CONFIG).is_file():
         directory.mkdir()
         for each in entries:
-            if each.name == "config.pbtxt":
+            if each.name == _CONFIG:
                 _copy_config(each, directory)
             else:
                 (directory / each.name).symlink_to(each.absolute())
@@ -102,13 +126,13 @@ def _link_directory(directory: Path, path: Path) -> str:
 
 def _write_filename(directory: Path, name: str, backend: str) -> None:
     config = ModelConfig(backend=backend, default_model_filename=name)
-    (directory / "config.pbtxt").write_text(text_format.MessageToString(config))
+    (directory / _CONFIG).write_text(text_format.MessageToString(config))
 
 
 def _copy_config(file: Path, directory: Path) -> None:
     """Copy a configuration; a name in it that is not the directory's is taken out."""
     text = file.read_text()
-    (directory / "config.pbtxt").write_text(
+    (directory / _CONFIG).write_text(
         re.sub(r'^\s*name\s*:\s*("[^"]*"|\'[^\']*\')[,;]?', "", text, count=1, flags=re.M)
         if not re.match(rf'\s*name\s*:\s*"{re.escape(directory.name)}"', text)
         else text
@@ -137,6 +161,8 @@ def _unknown(path: Path) -> str:
                 f"{', '.join(f'{path}:{name}' for name in names[:5])}"
             )
         return f"'{path}' has neither a class TritonPythonModel nor a function to serve"
+    if is_language_model(path.parent) or is_text_model(path.parent):
+        return f"'{path}' is a part of the model in its directory: serve that, {path.parent}"
     told = advice_for_file(path)
     if told is not None:
         return str(told)

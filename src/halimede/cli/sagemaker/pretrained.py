@@ -18,6 +18,7 @@ from halimede.cli.sagemaker.language_options import (
     MODEL_ID,
     LanguageOption,
 )
+from halimede.config.checkpoints import language_backend
 from halimede.files.targets import TargetError
 from halimede.files.text.checkpoint import is_text_model
 from halimede.files.text.repository import write_text_models
@@ -28,7 +29,6 @@ NAME: Final = "model"
 
 PROPERTIES: Final = "serving.properties"
 _CONFIG: Final = "config.json"
-_OPENVINO: Final = "openvino_model.xml"
 _PLACE: Final = Path("/opt/ml/model")
 _OTHER_PROPERTIES: Final = frozenset(("engine",))
 """Properties that every model of LMI has, and that say nothing here."""
@@ -90,7 +90,7 @@ def find_pretrained(
     if is_text_model(directory):
         remarks = _write_text_models(repository, directory, given) + _idle_properties(properties)
         return Pretrained(repository, directory, {}, remarks)
-    backend = "openvino_genai" if (directory / _OPENVINO).is_file() else "transformers"
+    backend = language_backend(directory)
     parameters, remarks = _parameters(backend, values, given)
     remarks += _idle_properties(properties)
     (repository / NAME).mkdir(parents=True)

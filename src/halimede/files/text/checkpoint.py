@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from halimede.config.checkpoints import architecture_in
 from halimede.files.targets import TargetError
 
 POOLING_MODES: Final = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -69,11 +70,7 @@ def is_text_model(directory: Path) -> bool:
     """Whether the directory is one of `sentence-transformers`, or of a sequence classifier of `transformers`."""
     if (directory / "modules.json").is_file():
         return True
-    try:
-        config = json.loads((directory / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and _architecture(config).endswith(_CLASSIFIER)
+    return architecture_in(directory).endswith(_CLASSIFIER)
 
 
 def read_text_model(directory: Path) -> TextModel:
@@ -198,11 +195,6 @@ def is_bert(config: Mapping[str, Any]) -> bool:
 
 def _pad_id(config: Mapping[str, Any]) -> int:
     return int(config.get("pad_token_id") or 0)
-
-
-def _architecture(config: Mapping[str, Any]) -> str:
-    names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else ""
 
 
 def _optional(file: Path) -> dict[str, Any]:
