@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,8 @@ from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
 from halimede.hosting.store.source import ObjectInfo, Offer, OnProgress
-from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from halimede.hosting.substrates.base import InstanceRequest, ModelFiles, Resources, RunningInstance
+from halimede.hosting.substrates.model_files import LocalModelFiles
 from tests.hosting.instances import FakeInstance
 from tests.hosting.routing.serving import Runtime, instances, runtime, variant_route
 
@@ -180,6 +181,7 @@ def multi_model(
     invocation: InvocationSettings | None = None,
     source: Source | None = None,
     model_cache: bool = True,
+    files: Callable[[RunningInstance], ModelFiles] = LocalModelFiles,
     **spec: Any,
 ) -> Iterator[Rig]:
     """A multi-model variant of so many instances, each with memory for `room` models of 1 MB.
@@ -196,7 +198,7 @@ def multi_model(
             rig = Rig(host, source, fakes)
 
             def join() -> None:
-                route.residency = MultiModelResidency(route, source, rig.models, settings)
+                route.residency = MultiModelResidency(route, source, rig.models, settings, files)
                 for number, (fake, target) in enumerate(zip(fakes, route.targets, strict=True)):
                     route.residency.joined(target, running_instance(fake, number, directory, memory))
 

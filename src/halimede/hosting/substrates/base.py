@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.store.source import ModelSource, Offer
 from halimede.hosting.substrates.use import InstanceUse
@@ -158,6 +159,16 @@ class ModelArchive(Protocol):
         """Begin to tell how far a fetch has come: to be called with how many bytes there are, and of how many."""
 
 
+class NodeUnreachableError(ApiError):
+    """The machine of an instance cannot be reached now; others may."""
+
+    def __init__(self, why: str) -> None:
+        """An error whose text ends with the reason."""
+        super().__init__(
+            "ServiceUnavailable", f"the node of the instance cannot be reached now: {why}; try again", 503
+        )
+
+
 class ModelFiles(Protocol):
     """The extracted archives of a multi-model instance, where it runs. Called on the event loop."""
 
@@ -175,11 +186,16 @@ class ModelFiles(Protocol):
             timeout_s: how long that may take.
 
         Raises:
+            NodeUnreachableError: where the instance runs cannot be reached now, or is gone.
             ApiError: it cannot be had; the text says why. What has come of it stays, until `remove`.
         """
 
     async def remove(self, name: str) -> None:
-        """Remove what there is of a model."""
+        """Remove what there is of a model.
+
+        Raises:
+            NodeUnreachableError: where the instance runs cannot be reached now.
+        """
 
     async def memory(self) -> int:
         """Bytes of memory that the instance's processes have for themselves; 0 if that cannot be known."""

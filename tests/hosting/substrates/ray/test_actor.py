@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import ray
 
 from halimede.hosting.errors import ApiError
+from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.processes import marked
 from halimede.hosting.substrates.ray import actor as actor_module
@@ -137,3 +139,53 @@ async def test_an_instance_that_two_engines_start_is_started_once(tmp_path: Path
         assert await second == running
         await answers(running)
         assert list(marked(tmp_path)) == [running.pid]
+
+
+class Store:
+    """What a node has of archives (`NodeStore`).
+
+    Attributes:
+        under_way: how many fetches are.
+        held: what was taken and not given back.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.gate = threading.Event()
+        self.under_way: list[int] = []
+        self.held: list[object] = []
+
+    def __call__(self, *_: object) -> "Store":
+        return self
+
+    def take(self, *_: object) -> object:
+        self.under_way.append(1)
+        assert self.gate.wait(60)
+        self.under_way.pop()
+        taken = SimpleNamespace(directory=self.directory, disk_bytes=7)
+        taken.release = lambda: self.held.remove(taken)
+        self.held.append(taken)
+        return taken
+
+
+@on_loop
+async def test_an_archive_that_two_engines_want_is_fetched_by_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    store = Store(model)
+    monkeypatch.setattr(actor_module, "NodeStore", store)
+    offer = Offer("http://127.0.0.1:1/", 7, "etag", "m.tar.gz")
+    async with actor_in(tmp_path) as actor:
+        running = await actor.start(launch_of(tmp_path))
+        fetches = [asyncio.create_task(actor.fetch("m", offer, 60.0)) for _ in range(2)]
+        await wait_until_async(lambda: bool(store.under_way))
+        await actor.where()
+        assert len(store.under_way) == 1
+        store.gate.set()
+        assert await asyncio.gather(*fetches) == [7, 7]
+        assert len(store.held) == 1
+        assert (running.models / "m" / "model").is_dir()
+        await actor.remove("m")
+        assert not store.held

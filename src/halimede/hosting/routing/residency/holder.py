@@ -22,7 +22,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource
-from halimede.hosting.substrates.base import ModelFiles, RunningInstance
+from halimede.hosting.substrates.base import ModelFiles, NodeUnreachableError, RunningInstance
 
 logger = logging.getLogger("halimede")
 
@@ -185,6 +185,8 @@ class Holder:
                 async with self._room:
                     self._become(entry, State.LOADING)
                     await self._load_on_instance(entry)
+        except NodeUnreachableError as error:
+            self._failed(entry, ElsewhereError(error, is_unreachable=True))
         except ApiError as error:
             self._failed(entry, error)
         except TimeoutError:
@@ -240,7 +242,7 @@ class Holder:
             size = await self._files.fetch(entry.hash, url, self._source, self._variant.download_timeout_s)
         except BaseException as error:
             await self._remove(entry)
-            if isinstance(error, ApiError):
+            if isinstance(error, ApiError) and not isinstance(error, NodeUnreachableError):
                 raise _of_runtime(error) from None
             raise
         entry.etag = info.etag

@@ -50,6 +50,7 @@ class InstanceActor:
         self._store: NodeStore | None = None
         self._held: dict[str, HeldModel] = {}
         self._fetches: dict[str, threading.Event] = {}
+        self._fetching: dict[str, asyncio.Future[int]] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._watched: Watched | None = None
@@ -257,9 +258,21 @@ class InstanceActor:
     async def fetch(self, name: str, offer: Offer, timeout_s: float) -> int:
         """Have the files of a model of many: the bytes that they take on disk.
 
+        If another engine has begun with that, it is finished first.
+
         Raises:
             ApiError: they cannot be had.
         """
+        while (earlier := self._fetching.get(name)) is not None:
+            await asyncio.wait([earlier])
+        fetching = self._fetching[name] = asyncio.ensure_future(self._fetch(name, offer, timeout_s))
+        fetching.add_done_callback(lambda _: self._fetching.pop(name))
+        return await asyncio.shield(fetching)
+
+    async def _fetch(self, name: str, offer: Offer, timeout_s: float) -> int:
+        earlier = self._held.pop(name, None)
+        if earlier is not None:
+            earlier.release()
         held = await self._take(name, offer, timeout_s)
         await self._on_files(lambda models: _show(models / name, held.directory))
         return held.disk_bytes

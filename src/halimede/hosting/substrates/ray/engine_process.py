@@ -131,6 +131,7 @@ class EngineProcess:
         Raises:
             ApiError: it is refused or fails.
             LostError: the actor that it is about is gone.
+            UnreachableError: the actor that it is about cannot be reached now.
             EngineLostError: the engine has ended meanwhile.
         """
         writer = self._writer

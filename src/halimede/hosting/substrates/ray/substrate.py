@@ -436,7 +436,7 @@ class RaySubstrate:
 
     def files(self, instance: RunningInstance) -> NodeModelFiles:
         """The archives of a multi-model instance."""
-        return NodeModelFiles(instance, self._ask)
+        return NodeModelFiles(instance, self._ask, self._connected.wait)
 
     async def _ask(self, *arguments: Any) -> Any:
         return await self._engine.call("ask", *arguments)
@@ -477,6 +477,7 @@ class RaySubstrate:
         if self._wished and not leave:
             with suppress(EngineLostError, ApiError):
                 await self._engine.call("request_resources", [])
+        self._connected.clear()
         await self._engine.close()
         if self._own is not None:
             if leave and (self._is_started or self._own.is_found):
