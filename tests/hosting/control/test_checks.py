@@ -183,7 +183,10 @@ def test_models_that_cannot_be_served_are_refused(model: dict[str, Any], text: s
             "core dumps are not",
         ),
         ({"ProductionVariants": [{"VariantName": "A", "ModelName": "m"}]}, "has no InstanceType"),
-        ({"ProductionVariants": [{"VariantName": "A", "InstanceType": "ml.local.cpu"}]}, "has no ModelName: inference components, which"),
+        (
+            {"ProductionVariants": [{"VariantName": "A", "InstanceType": "ml.local.cpu"}]},
+            "has no ModelName: inference components, which",
+        ),
         ({"ProductionVariants": [variant(count=0)]}, "must be 1 or more"),
     ],
 )

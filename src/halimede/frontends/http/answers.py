@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 
@@ -62,38 +62,50 @@ def refuse_all_but_health(
     return answer
 
 
-def answer_in_steps(
-    exchange: Exchange,
-    steps: "Generator[None, None, Made]",
-    then: "Callable[[Made], None]",
-    respond_error: RespondError = respond_error,
-) -> None:
-    """Take the steps on the loop, with others' work between them, until the client leaves, and go on with the result.
+class AnswerInSteps(Generic[Made]):
+    """Steps that are taken on the loop, with others' work between them, until the client leaves.
 
-    Args:
-        exchange: what is answered.
-        steps: what makes the result.
-        then: gets it, and answers.
-        respond_error: answers with an error that a step raises.
+    (An object, as functions that call each other later would hold the answer until Python looks for cycles.)
     """
-    loop = asyncio.get_running_loop()
 
-    def take() -> None:
+    __slots__ = ("_exchange", "_respond_error", "_steps", "_then")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        steps: "Generator[None, None, Made]",
+        then: "Callable[[Made], None]",
+        respond_error: RespondError = respond_error,
+    ) -> None:
+        """Steps of which none was taken.
+
+        Args:
+            exchange: what is answered.
+            steps: what makes the result.
+            then: gets it, and answers.
+            respond_error: answers with an error that a step raises.
+        """
+        self._exchange = exchange
+        self._steps = steps
+        self._then = then
+        self._respond_error = respond_error
+
+    def take(self) -> None:
+        """Take a step, and the next one soon."""
+        exchange = self._exchange
         if exchange.closed:
-            steps.close()
+            self._steps.close()
             return
         try:
-            next(steps)
+            next(self._steps)
         except StopIteration as end:
-            then(end.value)
+            self._then(end.value)
         except HalimedeError as error:
-            respond_error(exchange, error)
+            self._respond_error(exchange, error)
         except Exception as error:  # in a callback of the loop, nobody else would answer
             exchange.fail(error)
         else:
-            loop.call_soon(take)
-
-    take()
+            asyncio.get_running_loop().call_soon(self.take)
 
 
 def answer_later(

@@ -9,7 +9,7 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
-from halimede.frontends.http.answers import Made, answer_in_steps, answer_later
+from halimede.frontends.http.answers import AnswerInSteps, Made, answer_later
 from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
 from halimede.frontends.http.codec.request import RequestDecoder
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
@@ -196,7 +196,7 @@ class _Answer:
         if isinstance(encoded, tuple):
             self._send(encoded)
         else:
-            answer_in_steps(exchange, encoded, self._send, self.dialect.respond_error)
+            AnswerInSteps(exchange, encoded, self._send, self.dialect.respond_error).take()
 
     def _send(self, encoded: Encoded) -> None:
         exchange = self.exchange

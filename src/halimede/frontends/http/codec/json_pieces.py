@@ -12,10 +12,10 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Array, Buffer, Tensor
 from halimede.frontends.http.codec.json_tensors import json_from_tensor, not_text
 
-PIECE_NUMBERS: Final = 16_384
-"""Numbers of a piece: half a millisecond of work."""
+PIECE_NUMBERS: Final = 65_536
+"""Numbers of a piece: a millisecond of work."""
 
-PIECE_STRINGS: Final = 2_048
+PIECE_STRINGS: Final = 8_192
 PIECE_BYTES: Final = 131_072
 """Strings of a piece, and bytes of them."""
 
@@ -40,7 +40,7 @@ class TooLargeError(InvalidArgumentError):
         )
 
 
-def json_pieces(name: str, tensor: Tensor, max_bytes: int) -> Iterator[bytes]:
+def json_pieces(name: str, tensor: Tensor, max_bytes: int) -> Iterator[Buffer]:
     """The JSON array of an output's elements, as `json_from_tensor` gives it, piece by piece.
 
     Args:
@@ -62,27 +62,29 @@ def json_pieces(name: str, tensor: Tensor, max_bytes: int) -> Iterator[bytes]:
     yield b"]"
 
 
-def _elements(values: Any) -> bytes:
+def _elements(values: Any) -> memoryview:
     """What stands between the brackets, or quotes, of JSON."""
-    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    return memoryview(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))[1:-1]
 
 
-def _numbers(name: str, tensor: Tensor) -> Iterator[bytes]:
+def _numbers(name: str, tensor: Tensor) -> Iterator[Buffer]:
     values = tensor.array.reshape(-1)
     before = b"["
     for start in range(0, len(values), PIECE_NUMBERS):
         part = Tensor.from_array(tensor.datatype, values[start : start + PIECE_NUMBERS])
-        yield before + _elements(json_from_tensor(name, part))
+        yield before
+        yield _elements(json_from_tensor(name, part))
         before = b","
 
 
-def _texts(name: str, tensor: Tensor) -> Iterator[bytes]:
+def _texts(name: str, tensor: Tensor) -> Iterator[Buffer]:
     before = b"["
     for part in _encoded_parts(tensor.data) if tensor.is_encoded else _array_parts(tensor.array):
+        yield before
         if isinstance(part, Tensor):
-            yield before + _elements(json_from_tensor(name, part))
+            yield _elements(json_from_tensor(name, part))
         else:
-            yield before + b'"'
+            yield b'"'
             yield from _long_text(name, part)
             yield b'"'
         before = b","
@@ -126,7 +128,7 @@ def _array_parts(array: Array) -> "Iterator[Tensor | bytes]":
         yield Tensor.from_array(BYTES, values[start:])
 
 
-def _long_text(name: str, text: Buffer) -> Iterator[bytes]:
+def _long_text(name: str, text: Buffer) -> Iterator[Buffer]:
     decoder = getincrementaldecoder("utf-8")()
     for start in range(0, len(text), PIECE_BYTES):
         end = start + PIECE_BYTES
