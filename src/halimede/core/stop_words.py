@@ -10,19 +10,21 @@ class StopWords:
 
     Attributes:
         found: a stop word was found; nothing more comes.
+        word: the one that was found, "" before.
 
     Args:
         words: the stop words.
         shown: the text ends after the stop word, not before it.
     """
 
-    __slots__ = ("_held", "_shown", "_words", "found")
+    __slots__ = ("_held", "_shown", "_words", "found", "word")
 
     def __init__(self, words: Sequence[str], *, shown: bool = False) -> None:
         self._words = words
         self._shown = shown
         self._held = ""
         self.found = False
+        self.word = ""
 
     def take(self, piece: str) -> str:
         """What may be shown now that this piece has come."""
@@ -36,6 +38,7 @@ class StopWords:
             self.found = True
             self._held = ""
             place, length = min(places)
+            self.word = text[place : place + length]
             return text[: place + length * self._shown]
         held = max(_overlap(text, word) for word in self._words)
         self._held = text[len(text) - held :]

@@ -140,6 +140,7 @@ def test_a_stop_word_is_not_shown_nor_its_beginning(model: Model) -> None:
     model.go_on()
     assert "".join(asked.wait().texts) == "bcd"
     assert asked.outputs[tensors.FINISH_REASON] == b"stop"
+    assert asked.outputs[tensors.STOP_REASON] == b"ef"
 
 
 def test_a_text_may_end_after_its_stop_word(model: Model) -> None:

@@ -29,6 +29,7 @@ def test_tensors_are_those_of_the_vllm_backend() -> None:
         "logprobs",
         "cumulative_logprob",
         "tool_calls",
+        "stop_reason",
     ]
 
 

@@ -196,6 +196,10 @@ def test_failures_in_the_middle_of_a_stream_are_told_in_it(server: ServerProcess
     ("body", "text"),
     [
         ({"inputs": ""}, None),
+        ({"inputs": 5}, "'inputs' must be a string or a list of strings that is not empty"),
+        ({"inputs": None}, "'inputs' must be a string or a list of strings that is not empty"),
+        ({"inputs": []}, "'inputs' must be a string or a list of strings that is not empty"),
+        ({"inputs": ["a", {}]}, "'inputs' must be a string or a list of strings"),
         ({"inputs": "a", "parameters": 3}, "'parameters' must be an object"),
         ({"inputs": "a", "parameters": {"max_new_tokens": 0}}, "'max_new_tokens' must be an integer above 0"),
         ({"inputs": "a", "parameters": {"do_sample": 1}}, "'do_sample' must be a boolean"),

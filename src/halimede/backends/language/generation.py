@@ -193,6 +193,8 @@ class Generation:
             outputs[tensors.CUMULATIVE_LOGPROB] = Tensor.from_array(
                 FP32, np.array([self._logprob_sum], FP32.numpy)
             )
+        if self.finish and self._stop.found:
+            outputs[tensors.STOP_REASON] = _text_tensor(self._stop.word)
         if self._calls:
             calls = joined(self._calls) if self.asked.stream else merged(self._calls)
             outputs[tensors.TOOL_CALLS] = Tensor(BYTES, (1,), encode_bytes([orjson.dumps(calls)]))

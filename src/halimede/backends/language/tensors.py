@@ -34,6 +34,7 @@ LOGPROBS: Final = "logprobs"
 """An input, OpenAI's field as JSON, and an output."""
 CUMULATIVE_LOGPROB: Final = "cumulative_logprob"
 TOOL_CALLS: Final = "tool_calls"
+STOP_REASON: Final = "stop_reason"
 
 INPUTS: Final[dict[str, Datatype]] = {
     TEXT_INPUT: BYTES,
@@ -66,6 +67,7 @@ OUTPUTS: Final[dict[str, Datatype]] = {
     LOGPROBS: BYTES,
     CUMULATIVE_LOGPROB: FP32,
     TOOL_CALLS: BYTES,
+    STOP_REASON: BYTES,
 }
 """Each has one element."""
 

@@ -11,6 +11,9 @@ from halimede.frontends.openai.replies import Output
 from halimede.frontends.openai.tensors import count_of, json_of, text_bytes, text_of
 
 _DECODER: Final = getincrementaldecoder("utf-8")
+_LOGPROBS: Final = frozenset(("logprobs", "return_logprobs"))
+"""Inputs of models that tell log probabilities."""
+
 _NO_REASON: Final = frozenset(("", "None"))
 """What models give as the reason before the last response."""
 
@@ -28,6 +31,7 @@ class Choice:
         prompt_tokens: as the model says; None if it does not.
         tokens: tokens of the output, likewise.
         finish: why it ended; "" until then.
+        stop_word: the stop word that ended it, "" if none did.
     """
 
     __slots__ = (
@@ -43,6 +47,7 @@ class Choice:
         "new_logprobs",
         "pieces",
         "prompt_tokens",
+        "stop_word",
         "tokens",
         "tool_calls",
     )
@@ -70,6 +75,7 @@ class Choice:
         self.prompt_tokens: int | None = None
         self.tokens: int | None = None
         self.finish = ""
+        self.stop_word = ""
 
     def take(self, response: InferResponse) -> str:
         """The text that a response adds. A character that is cut waits for its rest.
@@ -91,6 +97,8 @@ class Choice:
                 reason = text_of(told)
                 if reason not in _NO_REASON:
                     self._reason = reason
+            elif field == "stop_reason":
+                self.stop_word = text_of(told)
             elif field == "num_input_tokens":
                 if self.prompt_tokens is None:  # every response tells it
                     self.prompt_tokens = count_of(told)
@@ -100,7 +108,7 @@ class Choice:
                 calls = json_of(spec.name, told)
                 self.new_calls = calls if isinstance(calls, list) else []
                 self.tool_calls += self.new_calls
-            elif field == "logprobs" and "logprobs" in self._profile.inputs:
+            elif field == "logprobs" and _LOGPROBS & self._profile.inputs.keys():
                 self.new_logprobs = json_of(spec.name, told)
                 self.logprobs = _merged(self.logprobs, self.new_logprobs)
         if text:
@@ -121,7 +129,7 @@ class Choice:
         if text:
             self.pieces.append(text)
         if self._stop.found:
-            self.finish = "stop"
+            self.finish, self.stop_word = "stop", self._stop.word
         elif self._reason:
             self.finish = self._reason
         elif self.tool_calls:
@@ -144,6 +152,8 @@ class Choice:
 
 def _merged(before: Any, new: Any) -> Any:
     """Log probabilities of two responses: lists one after another."""
+    if isinstance(before, list) and isinstance(new, list):
+        return before + new
     if not (isinstance(before, dict) and isinstance(new, dict)):
         return before if new is None else new
     merged = dict(before)

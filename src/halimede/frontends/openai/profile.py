@@ -31,10 +31,11 @@ _SWITCHES: Final = (
     "return_finish_reason",
     "return_num_input_tokens",
     "return_num_output_tokens",
+    "return_logprobs",
 )
 INPUT_FIELDS: Final = INPUTS | {*PASSED_ON, *_SWITCHES, SAMPLING_PARAMETERS, EMBEDDING_REQUEST, "stop"}
 OUTPUT_FIELDS: Final = frozenset(
-    ("finish_reason", "tool_calls", "logprobs", "num_input_tokens", "num_output_tokens")
+    ("finish_reason", "stop_reason", "tool_calls", "logprobs", "num_input_tokens", "num_output_tokens")
 )
 
 

@@ -61,11 +61,13 @@ def _form(document: dict[str, Any], call: Call) -> tuple[str, dict[str, Any]] | 
     return forms[0], {FORMS[forms[0]]: document[forms[0]]}
 
 
-def sampling_tensors(known: KnownModel, values: dict[str, Any], stop: tuple[str, ...]) -> dict[str, Tensor]:
-    """Each value in its own input, and those that have none together."""
+def sampling_tensors(
+    known: KnownModel, values: dict[str, Any], stop: tuple[str, ...], more: dict[str, Any]
+) -> dict[str, Tensor]:
+    """Each value in its own input, and those that have none together, with `more`."""
     profile, signature = known.profile, known.model.signature
     tensors = {}
-    rest = dict(values)
+    rest = values | more
     for name in values:
         spec = profile.inputs.get(name)
         if spec is not None:

@@ -90,14 +90,23 @@ def _prompt(document: dict[str, Any], messages: list[dict[str, Any]], known: Kno
     return fields.checked_text("messages", prompt)
 
 
-def read_completion(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
-    """A request for completions. Raises as `read_chat` does."""
+def read_completion(
+    document: dict[str, Any], known: KnownModel, ignored: IgnoredFields, *, details: bool = False
+) -> TextRequest:
+    """A request for completions. Raises as `read_chat` does.
+
+    Args:
+        document: the request.
+        known: the model.
+        ignored: hears of fields that nobody publishes.
+        details: the model tells its tokens and their log probabilities in vLLM's format, if it can.
+    """
     prompts = fields.texts(document, "prompt")
     best_of = document.get("best_of")
     if best_of is not None and best_of != fields.choices(document):
         raise FieldError("best_of", "'best_of' other than 'n' is not supported")
     passed = _passed_on(document, known, ignored, Call.COMPLETIONS)
-    return _read(document, known, prompts, passed, chat=False)
+    return _read(document, known, prompts, passed, chat=False, details=details)
 
 
 def _read(
@@ -107,6 +116,7 @@ def _read(
     extra: dict[str, Tensor],
     *,
     chat: bool,
+    details: bool = False,
 ) -> TextRequest:
     profile, signature = known.profile, known.model.signature
     stream = fields.flag(document, "stream")
@@ -120,12 +130,15 @@ def _read(
     include_usage = fields.usage_wanted(document) and stream
     # else they would come with each piece of a stream, for nobody
     counts = not stream or include_usage or "finish_reason" not in profile.outputs
+    details = details and "logprobs" in profile.outputs and SAMPLING_PARAMETERS in profile.inputs
+    more = {"logprobs": 0} if details and "return_logprobs" in profile.inputs else {}
     switches = {
         "stream": stream,
         "exclude_input_in_output": True,
         "return_finish_reason": True,
         "return_num_input_tokens": counts,
         "return_num_output_tokens": counts,
+        "return_logprobs": details,
     }
     shared = dict(extra)
     for name, value in switches.items():
@@ -143,7 +156,7 @@ def _read(
             chosen = dict(sampling)
             if "seed" in chosen:
                 chosen["seed"] = (chosen["seed"] + number + _INT64) % (2 * _INT64) - _INT64
-            tensors = shared | sampling_tensors(known, chosen, stop)
+            tensors = shared | sampling_tensors(known, chosen, stop, more)
             if profile.prompt is not None and "messages" not in (profile.inputs if chat else ()):
                 tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "prompt", prompt)
             inputs.append(tensors)

@@ -1,6 +1,6 @@
 """The answer to a request of LMI or TGI: texts, whole, or token by token as lines of JSON or as server-sent events."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -17,6 +17,23 @@ from halimede.frontends.restrictions import HeaderPattern
 from halimede.frontends.sagemaker.prompts import Prompts
 
 LINES: Final = "application/jsonlines"
+
+
+class _Token(NamedTuple):
+    """A token of a text: its id, its text, and the logarithm of its probability."""
+
+    id: int | None
+    text: str
+    logprob: float | None
+
+
+def _tokens_of(logprobs: Any) -> list[_Token]:
+    """The tokens of log probabilities as vLLM's backend tells them: of each token, an object by ids, its own first."""
+    tokens = []
+    for entry in logprobs if isinstance(logprobs, list) else ():
+        token, told = next(iter(entry.items()))
+        tokens.append(_Token(int(token), told.get("decoded_token") or "", told.get("logprob")))
+    return tokens
 
 
 class GeneratedText(TextAnswer):
@@ -71,7 +88,9 @@ class GeneratedText(TextAnswer):
             if not final:
                 self._requests.cancel(number)
         if self._prompts.asked.stream and (text or over):
-            self._write({**self._token(text), **(self._last(number) if over else self._no_end())})
+            self._write(
+                {**self._token(text, choice.new_logprobs), **(self._last(number) if over else self._no_end())}
+            )
         if self._left:
             if self._stream is not None and self._stream.full:
                 self._requests.congest()
@@ -85,13 +104,15 @@ class GeneratedText(TextAnswer):
 
     # what is told
 
-    def _token(self, text: str) -> dict[str, Any]:
-        """A piece of the text. Models tell neither ids nor probabilities."""
+    def _token(self, text: str, logprobs: Any = None) -> dict[str, Any]:
+        """A piece of the text; its id and probability if it is one token, and the model tells them."""
         self._told += 1
+        tokens = _tokens_of(logprobs)
+        told = tokens[0] if len(tokens) == 1 else _Token(None, "", None)
         if self._prompts.form.tgi:
-            token = {"id": None, "text": text, "logprob": None, "special": not text}
+            token = {"id": told.id, "text": text, "logprob": told.logprob, "special": not text}
             return {"index": self._told, "token": token}
-        return {"token": {"id": None, "text": text, "log_prob": None}}
+        return {"token": {"id": told.id, "text": text, "log_prob": told.logprob}}
 
     def _no_end(self) -> dict[str, Any]:
         return {"generated_text": None, "details": None} if self._prompts.form.tgi else {}
@@ -111,9 +132,10 @@ class GeneratedText(TextAnswer):
 
     def _details(self, number: int) -> dict[str, Any]:
         choice = self._choices[number]
-        ended = "stop_sequence" if choice.stopped else "eos_token"
+        ended = "stop_sequence" if choice.stop_word else "eos_token"
+        reason = ended if choice.finish == "stop" else choice.finish
         details: dict[str, Any] = {
-            "finish_reason": ended if choice.finish == "stop" else choice.finish,
+            "finish_reason": reason,
             "generated_tokens": choice.tokens,
         }
         form = self._prompts.form
@@ -122,7 +144,16 @@ class GeneratedText(TextAnswer):
         if not form.tgi:
             details["inputs"] = self._prompts.prompts[number]
         elif self._stream is None:
-            details |= {"prefill": [], "tokens": []}  # without ids and probabilities there is nothing to tell
+            details["prefill"] = []
+        tokens = _tokens_of(choice.logprobs)
+        if self._stream is None and (form.tgi or tokens):
+            special = len(tokens) - 1 if reason == "eos_token" else len(tokens)
+            details["tokens"] = [
+                {"id": token.id, "text": token.text, "logprob": token.logprob, "special": place >= special}
+                if form.tgi
+                else {"id": token.id, "text": token.text, "log_prob": token.logprob}
+                for place, token in enumerate(tokens)
+            ]
         return details
 
     # streams

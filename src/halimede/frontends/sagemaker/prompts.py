@@ -53,7 +53,7 @@ class Prompts:
         prompts: the texts to continue.
         listed: several may have been sent, so that the answer is a list.
         full_text: the answer begins with the prompt.
-        details: why and after how many tokens each text ended is told.
+        details: why each text ended, and its tokens, are told.
         form: how texts are told.
     """
 
@@ -100,12 +100,13 @@ def read_prompts(
     stop = parameters.get("stop") if parameters.get("stop") is not None else parameters.get("stop_sequences")
     if stop is not None:
         completion["stop"] = stop
+    details = fields.flag(parameters, "details")
     return Prompts(
-        read_completion(completion, known, ignored),
+        read_completion(completion, known, ignored, details=details),
         prompts,
         form.tgi or not isinstance(document["inputs"], str),
         fields.flag(parameters, "return_full_text"),
-        fields.flag(parameters, "details"),
+        details,
         form,
     )
 

@@ -132,7 +132,8 @@ def _task_of(document: dict[str, Any]) -> Task | None:
     for member, task in _TASKS:
         if member in document:
             return task
-    inputs = document.get(INPUTS)
-    if isinstance(inputs, list) and inputs and all(isinstance(each, str) for each in inputs):
-        return Task.COMPLETIONS
-    return Task.COMPLETIONS if isinstance(inputs, str) else None
+    if INPUTS not in document:
+        return None
+    inputs = document[INPUTS]
+    tensors = isinstance(inputs, list) and inputs and all(isinstance(each, dict) for each in inputs)
+    return None if tensors else Task.COMPLETIONS
