@@ -314,7 +314,7 @@ async def test_stopping_uploads_what_is_complete(tmp_path: Path) -> None:
     """Without waiting for the next look at the directory."""
     bucket = Bucket(tmp_path)
     await bucket.uploader.start()
-    await _spooled(tmp_path)
+    await _spooled(tmp_path, uploading=True)
     await bucket.uploader.stop(10)
     assert bucket.bodies == [b"0-0", b"0-1"]
 
