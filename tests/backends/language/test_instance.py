@@ -436,6 +436,46 @@ def test_a_broken_engine_fails_its_texts_and_ends_the_process(
     assert ended.wait(60)
 
 
+@pytest.mark.parametrize("place", ["encode", "check", "add", "send"])
+def test_an_exception_of_any_kind_fails_its_request_only(
+    model: Model, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise KeyError("nobody expects this")
+
+    if place == "send":
+        monkeypatch.setattr(Generation, "_response", fail)
+    else:
+        monkeypatch.setattr(Characters if place == "encode" else Spelling, place, fail)
+    asked = Asked("a", structured_outputs={"regex": "a"} if place == "check" else None)
+    model.ask(asked)
+    model.go_on(1)
+    assert isinstance(asked.wait().error, InternalError)
+    assert "KeyError: 'nobody expects this'" in str(asked.error)
+    monkeypatch.undo()
+    after = Asked("a", max_tokens=2)
+    model.ask(after)
+    model.go_on()
+    assert after.wait().text == "bc"
+
+
+@pytest.mark.parametrize("place", ["remove", "clear"])
+def test_an_engine_that_cannot_forget_texts_fails_them_and_ends_the_process(
+    model: Model, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise KeyError("nobody expects this")
+
+    ended = threading.Event()
+    monkeypatch.setattr(instance, "end_process", ended.set)
+    monkeypatch.setattr(model.engine, place, fail)
+    asked = Asked("!" if place == "clear" else "a", max_tokens=1)
+    model.ask(asked)
+    model.go_on(1)
+    asked.wait()
+    assert ended.wait(60)
+
+
 def test_an_engine_that_breaks_while_nothing_is_written_ends_the_process(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Models of the backend `vllm` as clients see them. The engine is a stand-in that repeats prompts, byte by byte."""
 
 import json
+import os
 import re
 import urllib.error
 import urllib.request
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         (repository / name / "1" / "model.json").write_text(json.dumps(arguments))
         (repository / name / "config.pbtxt").write_text('backend: "vllm"')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(STAND_IN))
+        patch.setenv("PYTHONPATH", str(STAND_IN), prepend=os.pathsep)
         with start_server(repository, "--allow-openai=true", "--allow-grpc=false") as running:
             yield running
 
@@ -114,6 +115,15 @@ def test_an_error_of_one_request_is_its_own(client: OpenAI) -> None:
     ):
         completed(client, "the request fails")
     assert first + "".join(chunk.choices[0].text for chunk in stream) == "a long text of somebody else " * 9
+
+
+def test_errors_of_vllm_have_the_status_that_they_are_for(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'min_tokens': it cannot be 7"):
+        completed(client, "the request is wrong")
+    with pytest.raises(openai.InternalServerError, match="the engine is busy") as caught:
+        completed(client, "too many requests")
+    assert caught.value.status_code == 503
+    assert completed(client, "and on").choices[0].text == "and on"
 
 
 @pytest.mark.parametrize("prompt", ["the engine dies", "the engine dies, and a stream is told"])

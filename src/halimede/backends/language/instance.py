@@ -72,6 +72,7 @@ class LanguageInstance(Instance):
         self._closing = False
         self._engine: Engine | None = None  # until it is made
         self._failure: Exception | None = None
+        self._under_way: list[Generation] = []  # of the thread
         self._together: Callable[[], AbstractContextManager[None]] = nullcontext
         self._thread = Thread(target=self._run, name="halimede-generate", daemon=True)
         self._thread.start()
@@ -114,8 +115,9 @@ class LanguageInstance(Instance):
     def _begin(self, request: InferRequest, send: Send) -> None:
         try:
             generation = self._generation(request, send)
-        except HalimedeError as error:
-            send(request, InferResponse(error=error), True)
+        except Exception as error:  # of a tokenizer, say
+            _log_unexpected(error)
+            send(request, InferResponse(error=failure_of(error)), True)
             return
         request.inputs = {}  # perhaps in shared memory, which others may have now
         self._admit(generation)
@@ -168,10 +170,19 @@ class LanguageInstance(Instance):
         with self._changed:
             self._engine = engine
             self._changed.notify_all()
-        under_way: list[Generation] = []
+        try:
+            self._write_texts(engine)
+        except Exception as error:
+            logger.exception("the thread that writes texts failed")
+            _give_up(
+                f"the model's engine failed: {failure_of(error).message}", [*self._under_way, *self._new]
+            )
+
+    def _write_texts(self, engine: Engine) -> None:
+        """Begin texts and let them go on, until the instance is closed or the engine is broken."""
         while True:
             with self._changed:
-                while not (self._new or self._closing or under_way or engine.broken):
+                while not (self._new or self._closing or self._under_way or engine.broken):
                     self._changed.wait()
                 if self._closing:
                     return
@@ -179,11 +190,12 @@ class LanguageInstance(Instance):
             with self._changed:
                 new, self._new = self._new, []
             if engine.broken:
-                _give_up(engine.broken, [*under_way, *new])
+                _give_up(engine.broken, [*self._under_way, *new])
                 return
-            under_way = self._turn(engine, [*under_way, *self._begun(engine, new)])
+            self._under_way += self._begun(engine, new)
+            self._under_way = self._turn(engine, self._under_way)
             with self._changed:
-                self._count = len(under_way) + len(self._new)
+                self._count = len(self._under_way) + len(self._new)
                 self._changed.notify_all()
 
     def _wait_for_more(self) -> None:
@@ -204,8 +216,9 @@ class LanguageInstance(Instance):
         for generation in new:
             try:
                 engine.add(generation)
-            except HalimedeError as error:
-                generation.fail(error)
+            except Exception as error:  # each framework fails in its own way
+                _log_unexpected(error)
+                generation.fail(failure_of(error))
             else:
                 begun.append(generation)
         return begun
@@ -233,7 +246,7 @@ class LanguageInstance(Instance):
         self._report(engine, under_way)  # before the last responses, by which requests are forgotten
         with self._together():
             for generation in under_way:
-                generation.send()
+                _send(generation)
         ended = [each for each in under_way if each.finish]
         if ended:
             engine.remove(ended)
@@ -254,12 +267,30 @@ class LanguageInstance(Instance):
             self.on_counts(self._counter.report(running, engine.cache_usage(), now))
 
 
+def _send(generation: Generation) -> None:
+    """Send what is new of a text. If that fails, only this text does."""
+    try:
+        generation.send()
+    except Exception as error:
+        _log_unexpected(error)
+        generation.finish = generation.finish or "error"
+        generation.fail(failure_of(error))
+
+
+def _log_unexpected(error: Exception) -> None:
+    """Log an error of a request that is not the client's."""
+    if not isinstance(error, HalimedeError):
+        logger.error("a request failed: %s: %s", type(error).__name__, error, exc_info=error)
+
+
 def _give_up(why: str, generations: list[Generation]) -> None:
     """Fail the texts, as the engine is broken, and end this process: the server starts another in its place."""
     logger.error("%s; the process ends, and another is started", why)
-    for generation in generations:
-        generation.fail(UnavailableError(why))
-    end_process()
+    try:
+        for generation in generations:
+            generation.fail(UnavailableError(why))
+    finally:
+        end_process()
 
 
 def end_process() -> None:

@@ -13,8 +13,9 @@ from halimede.backends.language.generation import Generation
 from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.vllm.cache_gauge import CacheGauge
 from halimede.backends.vllm.engine_loop import EngineLoop
+from halimede.backends.vllm.errors import as_error
 from halimede.backends.vllm.sampling import sampling_params
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import InternalError
 
 _LOOK_S: Final = 0.1
 """While vLLM gives nothing, a text that nobody wants any more is found within this time."""
@@ -116,10 +117,3 @@ def _logprob(token: int, told: Mapping[int, Any], most: int) -> TokenLogprob:
     ranked = sorted(told.items(), key=lambda each: each[1].rank or len(told))
     top = tuple((each, found.logprob) for each, found in ranked[:most])
     return TokenLogprob(told[token].logprob, told[token].rank, top)
-
-
-def as_error(error: Exception) -> HalimedeError:
-    """What clients are told of an error of vLLM's: it raises a ValueError for what they did wrong."""
-    if isinstance(error, ValueError):
-        return InvalidArgumentError(str(error))
-    return InternalError(f"vLLM failed: {type(error).__name__}: {error}")

@@ -13,10 +13,11 @@ from halimede.backends.vllm.embedding import (
     embedding_response,
     read_embedding_request,
 )
-from halimede.backends.vllm.engine import VllmEngine, as_error
+from halimede.backends.vllm.engine import VllmEngine
 from halimede.backends.vllm.engine_loop import EngineLoop
+from halimede.backends.vllm.errors import as_error
 from halimede.backends.vllm.tokenizer import VllmTokenizer
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.requests import InferRequest, InferResponse
 
 
@@ -61,8 +62,8 @@ class VllmInstance(LanguageInstance):
     def _begin(self, request: InferRequest, send: Send) -> None:
         try:
             self._begin_task(request, send)
-        except HalimedeError as error:
-            send(request, InferResponse(error=error), True)
+        except Exception as error:  # each part of vLLM fails in its own way
+            send(request, InferResponse(error=as_error(error)), True)
 
     def _begin_task(self, request: InferRequest, send: Send) -> None:
         embeds = EMBEDDING_REQUEST in request.inputs

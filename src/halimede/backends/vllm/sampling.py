@@ -5,6 +5,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.structure import Structure, StructureKind
+from halimede.backends.vllm.errors import CLIENT_ERRORS, client_message
 from halimede.core.errors import InvalidArgumentError
 
 
@@ -40,13 +41,13 @@ def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
-    except ValueError as error:
-        raise InvalidArgumentError(f"sampling_parameters: {error}") from error
+    except CLIENT_ERRORS as error:
+        raise InvalidArgumentError(f"sampling_parameters: {client_message(error)}") from error
 
 
 def _structured(structure: Structure) -> StructuredOutputsParams:
     described = structure.choices if structure.kind is StructureKind.CHOICE else structure.text
     try:
         return StructuredOutputsParams(**{structure.kind.value: described})
-    except ValueError as error:
-        raise structure.refused(str(error)) from error
+    except CLIENT_ERRORS as error:
+        raise structure.refused(client_message(error)) from error

@@ -8,6 +8,7 @@ from typing import Any
 from ...config import VllmConfig
 from ...engine.arg_utils import AsyncEngineArgs
 from ...engine.protocol import EngineClient
+from ...exceptions import QueueOverflowError, VLLMValidationError
 from ...lora.request import LoRARequest
 from ...outputs import CompletionOutput, Logprob, PoolingOutput, PoolingRequestOutput, RequestOutput
 from ...pooling_params import PoolingParams
@@ -18,6 +19,8 @@ from .exceptions import EngineDeadError, EngineGenerateError
 
 DIES = "the engine dies"
 FAILS = "the request fails"
+WRONG = "the request is wrong"
+BUSY = "too many requests"
 BEGIN, END, _SPECIAL = 1, 2, 3
 _STEP_S = 0.002
 
@@ -158,6 +161,10 @@ class AsyncLLM(EngineClient):
             await self.check_health()
             if FAILS in told:
                 raise EngineGenerateError("the request failed")
+            if WRONG in told:
+                raise VLLMValidationError("it cannot be 7", parameter="min_tokens", value=7)
+            if BUSY in told:
+                raise QueueOverflowError
             stats = IterationStats(num_generation_tokens=1)
             now = time.monotonic()
             if made:
