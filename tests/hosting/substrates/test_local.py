@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -319,6 +321,54 @@ async def test_instances_have_ports_of_their_own(tmp_path: Path) -> None:
         assert len({each.port for each in running}) == 6
         for each in running:
             await answers(each)
+
+
+_IN_TMP = """
+import glob, os, tempfile
+mine = os.path.join(tempfile.gettempdir(), "halimede-test-" + os.environ["SCRATCH"])
+assert not os.path.exists(mine)
+open(mine, "w").close()
+print(glob.glob(mine[:-1] + "*"), os.path.dirname(mine), flush=True)
+"""
+
+
+@pytest.mark.parametrize("isolated", [pytest.param(True, marks=needs_namespaces), False])
+@on_loop
+async def test_an_instance_has_a_directory_of_its_own_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: bool
+) -> None:
+    monkeypatch.setattr(local, "can_isolate", lambda: isolated)
+    program, scratch = write_serve(tmp_path), f"{os.getpid()}-{tmp_path.name}-x"
+    async with substrate_in(tmp_path / "host") as (substrate, _):
+        requests = [
+            request_for(program, _IN_TMP, number=number, environment={"SCRATCH": scratch})
+            for number in range(2)
+        ]
+        for request in requests:
+            await substrate.launch(request)
+            there = "/tmp" if isolated else str(tmp_path / "host" / "instances" / request.id / "tmp")
+            mine = f"{there}/halimede-test-{scratch}"
+            assert (await text_of(substrate.log(request))).strip() == f"{[mine]} {there}"
+        assert not [name for name in entries("/tmp") if name.startswith(f"halimede-test-{scratch}")]
+        await substrate.terminate("i-0")
+        await wait_until_async(lambda: not (tmp_path / "host" / "instances" / "i-0").exists())
+
+
+@needs_namespaces
+@on_loop
+async def test_what_the_program_is_made_of_stays_in_tmp(tmp_path: Path) -> None:
+    """As tests and users have it whose programs or environments are there."""
+    elsewhere = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        (elsewhere / "package.py").write_text("WORD = 'found'")
+        program = write_serve(elsewhere)
+        script = f"sys.path.append({str(elsewhere)!r}); import package; print(package.WORD, flush=True)"
+        async with substrate_in(tmp_path / "host") as (substrate, _):
+            request = request_for(program, script)
+            await substrate.launch(request)
+            assert await text_of(substrate.log(request)) == "found"
+    finally:
+        shutil.rmtree(elsewhere)
 
 
 # what cannot be started

@@ -1,7 +1,8 @@
 """Starts a program that sees directories of its own: `python -m halimede.hosting.substrates.launcher PLAN`.
 
 The plan is JSON: ``empty`` (a directory in which nothing else is seen), ``mounts`` (what is seen there → what is there
-really), ``shm_bytes`` (the size of `/dev/shm`) and ``command``.
+really), ``kept`` (files and directories that are seen as before where a mount would hide them), ``shm_bytes`` (the size
+of `/dev/shm`) and ``command``.
 The program gets a user and a mount namespace (`unshare`, Linux), in which no right is needed to mount; nobody else
 sees what is mounted there. The process stays the same, so that whoever started this knows the program's number.
 """
@@ -29,12 +30,12 @@ def main() -> None:
     plan: dict[str, Any] = json.loads(sys.argv[1])
     try:
         _enter()
+        # by descriptors: what is there may be hidden before it is mounted
         descriptors = {
             seen: os.open(real, os.O_PATH | os.O_DIRECTORY) for seen, real in plan["mounts"].items()
-        }
+        } | {kept: os.open(kept, os.O_PATH) for kept in plan["kept"]}
         _empty(Path(plan["empty"]))
         for seen, descriptor in descriptors.items():
-            # by its descriptor: the place may be hidden now
             _bind(Path(seen), f"/proc/self/fd/{descriptor}")
             os.close(descriptor)
         if plan["shm_bytes"]:
@@ -92,8 +93,11 @@ def _empty(directory: Path) -> None:
 
 
 def _bind(seen: Path, real: str) -> None:
-    """Let a directory be seen at another place."""
-    seen.mkdir(parents=True)
+    """Let a directory or file be seen at another place."""
+    if Path(real).is_dir():
+        seen.mkdir(parents=True, exist_ok=True)
+    else:
+        seen.touch()
     _mount(real, str(seen), None, _BIND | _RECURSIVE, None)
 
 

@@ -21,6 +21,8 @@ _ML = "/opt/ml"
 SEEN_MODELS = f"{_ML}/models"
 """Where an instance with directories of its own sees its models."""
 
+_TMP = Path("/tmp")  # noqa: S108 - each instance has its own
+
 _LAUNCHER = (sys.executable, "-m", "halimede.hosting.substrates.launcher")
 _INHERITED = (
     "PATH",
@@ -28,7 +30,6 @@ _INHERITED = (
     "LANG",
     "LC_ALL",
     "TZ",
-    "TMPDIR",
     "LD_LIBRARY_PATH",
     "VIRTUAL_ENV",
     "PYTHONPATH",
@@ -41,17 +42,39 @@ _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN
 
 def can_isolate() -> bool:
     """Whether programs can be given directories of their own here. Blocks for a moment."""
-    command = _launched({"empty": _ML, "mounts": {}, "shm_bytes": 1 << 20, "command": []})
+    command = _launched({"empty": _ML, "mounts": {}, "kept": [], "shm_bytes": 1 << 20, "command": []})
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - our own
 
 
-def isolated(request: InstanceRequest, models: Path, command: Sequence[str]) -> tuple[str, ...]:
-    """The command that starts a program with directories of its own."""
-    mounts = {SEEN_MODELS: str(models)} if request.multi_model else {}
+def isolated(
+    request: InstanceRequest, models: Path, temporary: Path, command: Sequence[str]
+) -> tuple[str, ...]:
+    """The command that starts a program with directories of its own.
+
+    Args:
+        request: the instance.
+        models: what it sees as its models.
+        temporary: what it sees as `/tmp`.
+        command: the program and its arguments.
+    """
+    mounts = {str(_TMP): str(temporary)} if _TMP.is_dir() else {}
+    if request.multi_model:
+        mounts[SEEN_MODELS] = str(models)
     if request.model is not None:
         mounts[f"{_ML}/model"] = str(request.model.absolute())
     shm_bytes = request.resources.memory_bytes // 2
-    return _launched({"empty": _ML, "mounts": mounts, "shm_bytes": shm_bytes, "command": command})
+    kept = _kept([str(temporary), *command])
+    return _launched(
+        {"empty": _ML, "mounts": mounts, "kept": kept, "shm_bytes": shm_bytes, "command": command}
+    )
+
+
+def _kept(words: Sequence[str]) -> list[str]:
+    """What is in `/tmp` and is a part of the program: Python, its packages, and what command and variables name."""
+    named = [path for name in _INHERITED for path in os.environ.get(name, "").split(os.pathsep)]
+    paths = map(Path, (*words, *named, *sys.path, sys.executable, sys.prefix, sys.base_prefix))
+    within = {_TMP / path.relative_to(_TMP).parts[0] for path in paths if _TMP in path.parents}
+    return sorted(str(path) for path in within if path.exists())
 
 
 def _launched(plan: dict[str, Any]) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def spawn(
             cannot be made (``InternalFailure``).
     """
     several = bool(request.containers)
-    directory, models = place.directory, place.directory / "models"
+    directory, models, temporary = place.directory, place.directory / "models", place.directory / "tmp"
     if several:
         command, own = _SUPERVISOR, True
         bare = replace(request, environment={})
@@ -93,13 +93,15 @@ def spawn(
     seen = SEEN_MODELS
     try:
         models.mkdir(parents=True)
+        temporary.mkdir()
         place.log.parent.mkdir(parents=True, exist_ok=True)
         if several:
             pass  # each of them gets its own directories
         elif place.isolates:
-            command = isolated(request, models, command)
+            command = isolated(request, models, temporary, command)
         else:
             environment["SAGEMAKER_BASE_DIR"] = str(directory)
+            environment.setdefault("TMPDIR", str(temporary))
             seen = str(models)
             if request.model is not None:
                 (directory / "model").symlink_to(request.model.absolute(), target_is_directory=True)
