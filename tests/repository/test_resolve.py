@@ -1,3 +1,4 @@
+import logging
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,31 @@ def test_bad_text_is_an_error(model: Path) -> None:
     (model / "config.pbtxt").write_text("backend: {")
     with pytest.raises(InvalidArgumentError, match="failed to read text proto from "):
         resolve("m", model)
+
+
+def test_models_for_gpus_run_on_cpus_if_they_may_and_there_are_no_gpus(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = 'instance_group [{ kind: KIND_GPU gpus: [0] count: 3 }, { name: "more" kind: KIND_GPU }]'
+    (model / "config.pbtxt").write_text(f"{IDENTITY} {groups}")
+    kept = resolve("m", model).config.instance_group
+    assert [group.kind for group in kept] == [ModelInstanceGroup.KIND_GPU] * 2
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "halimede"):
+        moved = resolve("m", model, cpu_fallback=True).config.instance_group
+    assert [(group.kind, list(group.gpus), group.count) for group in moved] == [
+        (ModelInstanceGroup.KIND_CPU, [], 3),
+        (ModelInstanceGroup.KIND_CPU, [], 1),
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"instance group {name} of model m has kind KIND_GPU and runs on CPUs: the backend identity runs on CPUs only"
+        for name in ("m_0", "more")
+    ]
+
+
+def test_models_for_gpus_stay_on_the_gpus_that_there_are(model: Path) -> None:
+    (model / "config.pbtxt").write_text(
+        IDENTITY.replace("identity", "python") + "instance_group { kind: KIND_GPU }"
+    )
+    [group] = resolve("m", model, gpus=(0, 1), cpu_fallback=True).config.instance_group
+    assert (group.kind, list(group.gpus)) == (ModelInstanceGroup.KIND_GPU, [0, 1])

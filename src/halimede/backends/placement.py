@@ -3,13 +3,16 @@
 Told by the files of a framework, which is not imported: it is heavy, and may be to run in a process of its own.
 """
 
+import logging
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
 from halimede.backends.registry import backend_name
-from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+logger = logging.getLogger("halimede")
 
 _ON_CPUS = {
     "dyna_sequence": "the backend dyna_sequence runs on CPUs only",
@@ -58,6 +61,23 @@ def placement(config: ModelConfig, gpus: tuple[int, ...]) -> Placement:
     # a backend that is none of these is written in Python, and its models choose their devices themselves
     missing = _MISSING.get(name, lambda: "")()
     return Placement(missing=missing) if missing else Placement(gpus)
+
+
+def fall_back_to_cpus(config: ModelConfig, placed: Placement) -> None:
+    """Place instance groups of KIND_GPU on CPUs, with a warning, if their backend can use no GPU (`--cpu-fallback`)."""
+    if placed.gpus:
+        return
+    for index, group in enumerate(config.instance_group):
+        if group.kind == ModelInstanceGroup.KIND_GPU:
+            name = group.name or f"{config.name}_{index}"
+            logger.warning(
+                "instance group %s of model %s has kind KIND_GPU and runs on CPUs: %s",
+                name,
+                config.name,
+                placed.missing,
+            )
+            group.kind = ModelInstanceGroup.KIND_CPU
+            del group.gpus[:]
 
 
 def _missing_onnxruntime() -> str:

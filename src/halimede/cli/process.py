@@ -181,6 +181,7 @@ def engine_settings(options: ServeOptions) -> EngineSettings:
         model_config_name=options.model_config_name,
         load_threads=options.model_load_thread_count,
         load_retry_count=options.model_load_retry_count,
+        cpu_fallback=options.cpu_fallback,
         strict_readiness=options.strict_readiness,
         busy_wait_percent=options.busy_wait,
         max_inflight_requests=options.max_inflight_requests,

@@ -120,6 +120,7 @@ class EngineSettings:
         hosted_root: where models lie that a platform brings (`--sagemaker-model-directory`).
         cpu_threads: CPU threads that all instances share out.
         gpus: numbers of the GPUs that models may use.
+        cpu_fallback: instance groups of KIND_GPU run on CPUs if their backend can use no GPU.
         host_policies: where instances run, by the name of the policy (`--host-policy`).
         verbose: the log's verbosity, 0 and up.
         summary_latencies: whether quantiles of latencies are kept for the metrics.
@@ -140,6 +141,7 @@ class EngineSettings:
     model_config_name: str = ""
     load_threads: int = 4
     load_retry_count: int = 0
+    cpu_fallback: bool = False
     strict_readiness: bool = True
     busy_wait_percent: int = 0
     max_inflight_requests: int = 0

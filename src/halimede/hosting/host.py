@@ -54,6 +54,7 @@ from halimede.hosting.scaling.autoscaling import Autoscaling
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.settings import ShadowSettings
+from halimede.hosting.specs import Variant
 from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.objects import Objects
 from halimede.hosting.store.offers import OfferService, OfferTokens
@@ -67,6 +68,9 @@ from halimede.hosting.transform.service import make_transforms
 
 _GRACE_S = 5.0
 """What has been asked may take so long to be answered when the host stops."""
+
+_CPU_FALLBACK = "SAGEMAKER_TRITON_CPU_FALLBACK"
+"""The variable by which instances of this package's server run models for GPUs on processors."""
 
 _STARTING = b"the host is starting\n"
 
@@ -135,7 +139,7 @@ class Host:
             settings.control,
             self._forget,
             self._fetches.begin,
-            self._roles.begin,
+            self._platform_variables,
             self._roles.end,
             self._check_update,
             self._alarms.find,
@@ -251,6 +255,11 @@ class Host:
         self._metering.forget(endpoint)
         self._autoscaling.forget(endpoint)
         self._asynchronous.forget(endpoint)
+
+    def _platform_variables(self, endpoint: EndpointId, fleet: str, variant: Variant) -> Mapping[str, str]:
+        """The variables of a variant's instances that the platform sets; the variant's keys hold from now on."""
+        variables = self._roles.begin(endpoint, fleet, variant)
+        return {**variables, _CPU_FALLBACK: "true"} if self._settings.cpu_fallback else variables
 
     def _check_update(self, endpoint: EndpointId, instance_types: Mapping[str, str]) -> None:
         self._autoscaling.check_update(endpoint, instance_types)

@@ -38,6 +38,7 @@ class HostSettings:
         image_rules: which programs stand for images.
         image_rules_file: where those are from.
         oversubscription: how many times the machine's processors instances may have been given.
+        cpu_fallback: models for GPUs run on processors in instances that have no GPU.
         s3_endpoint: the S3 service that has the buckets which the host's own store has not; "" for none.
         buckets: bucket → the directory whose files are its objects, for model data.
         control: times of the control plane.
@@ -66,6 +67,7 @@ class HostSettings:
     image_rules: Sequence[ImageRule] = ()
     image_rules_file: Path | None = None
     oversubscription: float = 8.0
+    cpu_fallback: bool = False
     s3_endpoint: str = ""
     buckets: Mapping[str, Path] = field(default_factory=dict)
     control: ControlSettings = field(default_factory=ControlSettings)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from halimede.backends.placement import placement
+from halimede.backends.placement import fall_back_to_cpus, placement
 from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
@@ -38,6 +38,7 @@ def resolve(
     config_override: str | None = None,
     auto_complete: bool = True,
     gpus: tuple[int, ...] = (),
+    cpu_fallback: bool = False,
     namespace: Namespace | None = None,
 ) -> ResolvedModel:
     """What the model's directory says is to be loaded.
@@ -49,6 +50,7 @@ def resolve(
         config_override: JSON to use instead of what lies on disk.
         auto_complete: the backend completes the configuration later, so it need not be there or valid yet.
         gpus: device numbers of the GPUs that instances may be placed on, if their backend can use them.
+        cpu_fallback: instance groups of KIND_GPU run on CPUs if there are none of these.
         namespace: the archive that it lies in, None for a repository.
 
     Raises:
@@ -73,6 +75,8 @@ def resolve(
     if namespace is not None:
         namespace.rename(config, name)
     placed = placement(config, gpus)
+    if cpu_fallback:
+        fall_back_to_cpus(config, placed)
     normalise(config, placed.gpus)
     validate_settings(config, complete=not auto_complete)
     versions = select_versions(config.version_policy, find_versions(directory))

@@ -23,6 +23,7 @@ FLAGS = [
     (TRITON + "LOG_INFO", "false", "--log-info=false"),
     (TRITON + "LOG_WARNING", "0", "--log-warning=0"),
     (TRITON + "LOG_ERROR", "off", "--log-error=off"),
+    (TRITON + "CPU_FALLBACK", "true", "--cpu-fallback=true"),
 ]
 
 WITHOUT_EFFECT = [

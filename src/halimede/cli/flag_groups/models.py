@@ -72,6 +72,13 @@ class ModelOptions:
     model_load_retry_count: int = setting(
         MODELS, COUNT, 0, "Number of further attempts if a model version fails to load."
     )
+    cpu_fallback: bool = setting(
+        MODELS,
+        BOOL,
+        False,
+        "Run instance groups of KIND_GPU on CPUs, with a warning, where their backend can use no GPU. Without this "
+        "flag, such models are not loaded.",
+    )
     model_memory_budget: str = setting(
         MODELS,
         form("BYTES|SHARE"),

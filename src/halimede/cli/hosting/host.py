@@ -101,6 +101,11 @@ _LATER = ("boto3", "obstore")
 @click.option("--oversubscription", type=click.FloatRange(min=0.1), default=8.0, show_default=True,
               help="Ratio of processors given to instances to processors of the machine.")  # fmt: skip
 @click.option(
+    "--cpu-fallback",
+    is_flag=True,
+    help="Run instance groups of KIND_GPU on processors, with a warning, in instances that have no GPU.",
+)
+@click.option(
     "--s3-endpoint",
     default="",
     metavar="URL",
@@ -194,6 +199,7 @@ def command(
     catalogue: Path | None,
     image_rules: Path | None,
     oversubscription: float,
+    cpu_fallback: bool,
     s3_endpoint: str,
     buckets: tuple[str, ...],
     payload_mib: int,
@@ -247,6 +253,7 @@ def command(
         allowed_origins=origins,
         program_images=type(settings.program_images)(allow_program_images),
         oversubscription=oversubscription,
+        cpu_fallback=cpu_fallback,
         s3_endpoint=s3_endpoint,
         buckets=dict(map(_bucket, buckets)),
         invocation=replace(

@@ -29,6 +29,7 @@ PING_MODE = "SAGEMAKER_TRITON_PING_MODE"
 OVERRIDE_PING_MODE = "SAGEMAKER_TRITON_OVERRIDE_PING_MODE"
 DISABLE_MODEL_NAMESPACING = "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING"
 MODEL_LOAD_GPU_LIMIT = "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT"
+CPU_FALLBACK = "SAGEMAKER_TRITON_CPU_FALLBACK"
 ADDITIONAL_ARGS = "SAGEMAKER_TRITON_ADDITIONAL_ARGS"
 
 _OURS = "SAGEMAKER_TRITON_"
@@ -152,6 +153,14 @@ VARIABLES = (
         "",
         "Share of each GPU's memory beyond which no model is loaded. No effect so far: GPU memory is not counted.",
         "model-load-gpu-limit",
+    ),
+    Variable(
+        CPU_FALLBACK,
+        BOOL,
+        "false",
+        "Run instance groups of KIND_GPU on CPUs, with a warning, where their backend can use no GPU. Triton's "
+        "container has no such variable.",
+        "cpu-fallback",
     ),
     Variable(
         ADDITIONAL_ARGS,

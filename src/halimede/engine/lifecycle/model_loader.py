@@ -232,6 +232,7 @@ class ModelLoader:
             config_override=override.config,
             auto_complete=settings.auto_complete_config,
             gpus=settings.gpus,
+            cpu_fallback=settings.cpu_fallback,
             namespace=self._table.namespaces.find(name),
         )
         resolved = await self._loop.run_in_executor(self._disk, work)
