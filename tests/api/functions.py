@@ -1,6 +1,7 @@
 """Functions that tests serve."""
 
 import asyncio
+import functools
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -102,6 +103,32 @@ class Counter:
     def __call__(self, by: int) -> int:
         self.count += by
         return self.count
+
+
+class Adder:
+    """Adds what each object of it was made with."""
+
+    def __init__(self, summand: float) -> None:
+        self.summand = summand
+
+    def __call__(self, x: float, factor: float = 1) -> float:
+        return x * factor + self.summand
+
+    def doubled(self, x: float) -> float:
+        return 2 * x + self.summand
+
+
+@model(name="in_process", isolation="none")
+class AdderHere(Adder):
+    pass
+
+
+def scaled(x: float, factor: float) -> float:
+    return x * factor
+
+
+add_three = Adder(3)
+tripled = functools.partial(scaled, factor=3)
 
 
 def wrong(x: float) -> float:

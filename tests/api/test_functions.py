@@ -31,6 +31,11 @@ def server() -> Iterator[halimede.BackgroundServer]:
         functions.rendezvous,
         functions.here,
         functions.Counter,
+        functions.add_three,
+        functions.Adder(5),
+        functions.AdderHere(7),
+        functions.tripled,
+        functions.Adder(11).doubled,
         functions.wrong,
     ) as server:
         yield server
@@ -215,3 +220,33 @@ def test_a_wrong_flag_names_the_nearest() -> None:
         halimede.serve_in_background(functions.greet, http_prt=1)
     with pytest.raises(ValueError, match="http_port: 'x' is not a whole number"):
         halimede.serve_in_background(functions.greet, http_port="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [("add_three", 5), ("Adder", 7), ("in_process", 9), ("tripled", 6), ("doubled", 15)],
+)
+def test_objects_methods_and_partials_are_served(
+    server: halimede.BackgroundServer, name: str, result: float
+) -> None:
+    """The first by its name in a module; those without one by value, or where they are."""
+    assert server.model(name)(x=2.0)["output"].item() == result
+
+
+def test_an_object_keeps_the_default_values_of_its_call(server: halimede.BackgroundServer) -> None:
+    assert server.model("add_three")(x=2.0, factor=4.0)["output"].item() == 11
+
+
+def test_a_model_that_streams_cannot_be_called_for_one_response(server: halimede.BackgroundServer) -> None:
+    countdown = server.model("countdown")
+    assert countdown(n=1)["output"].item() == 1
+    with pytest.raises(ValueError, match=r"'countdown' streams its responses; iterate over infer\(inputs\)"):
+        countdown(n=3)
+    with pytest.raises(ValueError, match="'countdown' gave no response"):
+        countdown(n=0)
+
+
+@pytest.mark.parametrize("target", [len, np.add, print])
+def test_what_is_not_written_in_python_is_refused(target: Any) -> None:
+    with pytest.raises(halimede.DeclarationError, match="is not written in Python"):
+        halimede.serve_in_background(target)

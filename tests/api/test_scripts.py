@@ -35,6 +35,26 @@ def test_a_script_of_three_lines_serves_its_function(tmp_path: Path) -> None:
         assert server.log.count("after serving") == 1
 
 
+@pytest.mark.parametrize(("served", "name"), [("adder", "adder"), ("Adder(2.0)", "Adder")])
+def test_a_script_serves_an_object(tmp_path: Path, served: str, name: str) -> None:
+    """One in a global variable is made again in its process, another is sent there."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import halimede\n\n\nclass Adder:\n"
+        "    def __init__(self, summand: float) -> None:\n        self.summand = summand\n\n"
+        "    def __call__(self, x: float) -> float:\n        return x + self.summand\n\n\n"
+        f"adder = Adder(2.0)\nhalimede.serve({served}, http_port=0, {PORTS})\n"
+    )
+    with running([sys.executable, str(script)], 3) as server:
+        body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [4]}]}
+        request = urllib.request.Request(
+            f"http://{server.http}/v2/models/{name}/infer", json.dumps(body).encode()
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert json.load(response)["outputs"][0]["data"] == [6.0]
+        assert "| object" in server.log
+
+
 def test_importing_the_package_costs_next_to_nothing() -> None:
     script = (
         "import sys, halimede\n"

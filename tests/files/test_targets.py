@@ -24,6 +24,7 @@ def _private(x: float) -> float:
 
 
 number = 3
+embedder = Embedder()
 serve(classify)
 """
 
@@ -65,6 +66,7 @@ def test_a_function_is_found_by_module_or_by_file(here: Path) -> None:
         ("served_module:classify", "classify"),
         ("served_module:Embedder", "other"),
         ("mine=served_module:classify", "mine"),
+        ("served_module:embedder", "other"),
         ("sub/served_file.py:classify", "classify"),
     ):
         target = read_target(given)

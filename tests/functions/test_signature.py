@@ -174,7 +174,7 @@ class NotCallable:
         (streaming, 8, "'streaming' streams its answers, which a function with batch=8 cannot"),
         (defaulted, 8, "parameter 'y' of 'defaulted' has a default"),
         (NotCallable, 0, "class 'NotCallable' has no method __call__"),
-        (3, 0, "3 is neither a function nor a class"),
+        (3, 0, "3 is not written in Python, so that it has no annotations; serve a function that calls it"),
         (with_input(np.ndarray), 0, "is an array of which neither datatype nor shape are known; write Annotated"),
         (with_input(dict), 0, "is annotated as dict, which is no tensor"),
         (with_input(Annotated[np.ndarray, Tensor("FP31")]), 0, "'FP31' is no datatype; it must be one of BOOL"),

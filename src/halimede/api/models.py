@@ -119,8 +119,15 @@ class Model:
             HalimedeError: the model has failed.
             ValueError: there is not exactly one response.
         """
-        (response,) = self.infer(inputs)
-        return response.outputs
+        responses = self.infer(inputs)
+        first = next(responses, None)
+        if first is None:
+            raise ValueError(f"model '{self.name}' gave no response")
+        if next(responses, None) is not None:
+            responses.cancel()
+            msg = f"model '{self.name}' streams its responses; iterate over infer(inputs) to get each of them"
+            raise ValueError(msg)
+        return first.outputs
 
     def _ask(self, function: Callable[[], T]) -> T:
         async def call() -> T:

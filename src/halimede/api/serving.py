@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from halimede.api.background import BackgroundServer
 
 Model = str | Path | Callable[..., Any]
-"""A function or class; the path of a file or directory; or a text as on the command line, such as "iris=model.onnx"."""
+"""A function, a class or an object with `__call__`; the path of a file or directory; or a text as for `halimede`."""
 
 
 def serve(*models: Model, **flags: Any) -> None:
     """Serve models until the process gets SIGINT or SIGTERM.
 
     Args:
-        models: functions, classes, paths, or texts as `halimede serve` takes them.
+        models: functions, classes, objects with `__call__`, paths, or texts as `halimede serve` takes them.
         flags: flags of `halimede serve`, with _ for -: `http_port=9000`.
 
     Raises:
@@ -41,7 +41,7 @@ def serve_in_background(*models: Model, **flags: Any) -> "BackgroundServer":
     """Serve models beside the program, on free ports of this machine; `with` stops the server at the block's end.
 
     Args:
-        models: functions, classes, paths, or texts as `halimede serve` takes them.
+        models: functions, classes, objects with `__call__`, paths, or texts as `halimede serve` takes them.
         flags: flags of `halimede serve`, with _ for -. The addresses are 127.0.0.1 and the ports free ones unless
             they are given.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from halimede.files.directories import link_model
 from halimede.files.targets import Target, TargetError, read_target
+from halimede.functions.callables import is_object
 from halimede.functions.places import Place, forget
 from halimede.functions.repository import write_function_model
 
@@ -68,7 +69,13 @@ def given_repository(given: Iterable[str | Path | Callable[..., Any]]) -> Iterat
                 kind = link_model(directory, target.name, target.what)
             else:
                 places.append(write_function_model(directory, target.name, target.what))
-                kind = "class" if isinstance(target.what, type) else "function"
+                kind = (
+                    "class"
+                    if isinstance(target.what, type)
+                    else "object"
+                    if is_object(target.what)
+                    else "function"
+                )
             made.append(Made(target.name, target.source, kind))
         yield GivenRepository(directory, tuple(made))
     finally:

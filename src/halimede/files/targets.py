@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from halimede.functions.callables import is_object, module_of, qualified_name
+from halimede.functions.declaration import options_of
 from halimede.functions.places import loading
 from halimede.functions.repository import model_name
 
@@ -48,7 +50,7 @@ def read_target(given: str | Path | Callable[..., Any]) -> Target:
         DeclarationError: it is a function that cannot be served.
     """
     if callable(given):
-        return Target(model_name(given), f"{given.__module__}:{given.__qualname__}", given)
+        return Target(model_name(given), f"{module_of(given)}:{qualified_name(given)}", given)
     text = str(given)
     name = ""
     named = _NAMED.fullmatch(text)
@@ -61,7 +63,8 @@ def read_target(given: str | Path | Callable[..., Any]) -> Target:
     if reference is None:
         raise TargetError(_missing(text))
     function = _function(*reference.groups())
-    return Target(name or model_name(function), text, function)
+    name = name or options_of(function).name
+    return Target(name or (reference[2] if is_object(function) else model_name(function)), text, function)
 
 
 def _name_of(path: Path) -> str:

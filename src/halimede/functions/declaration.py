@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, overload
 
+from halimede.functions.callables import code_of
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DECLARED: Final = "__halimede_model__"
@@ -111,8 +113,9 @@ def model(
 
 
 def options_of(target: Callable[..., Any]) -> ModelOptions:
-    """What `model` said of a function or class; the defaults if it was not used."""
-    found = vars(target).get(DECLARED) if hasattr(target, "__dict__") else None
+    """What `model` said of a function or class, or of the class of an object; the defaults if it was not used."""
+    declared = code_of(target)
+    found = vars(declared).get(DECLARED) if hasattr(declared, "__dict__") else None
     return found if isinstance(found, ModelOptions) else ModelOptions()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from halimede.functions.callables import module_of, qualified_name
 from halimede.functions.conversion import ResultError, argument, outputs
 from halimede.functions.declaration import ModelOptions, options_of
 from halimede.functions.places import Place, find_function
@@ -113,7 +114,7 @@ class _Model:
             code = self.triton.TritonError.INVALID_ARG
         elif not isinstance(error, ResultError):
             told = f"{type(error).__name__}: {error}"
-            logger.error("%s failed", self.target.__qualname__, exc_info=error)
+            logger.error("%s failed", qualified_name(self.target), exc_info=error)
         return self.triton.InferenceResponse(error=self.triton.TritonError(told, code))
 
     def _is_raised_here(self, error: Exception) -> bool:
@@ -122,7 +123,7 @@ class _Model:
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
-        return _package(module) in (_package(self.target.__module__), _package(__name__))
+        return _package(module) in (_package(module_of(self.target)), _package(__name__))
 
 
 def _package(module: str) -> str:

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from halimede.functions.callables import global_name, qualified_name
 from halimede.functions.declaration import DeclarationError
 
 _MAIN: Final = "__mp_main__"
@@ -62,20 +63,21 @@ def place_of(target: Callable[..., Any], isolation: str, directory: Path) -> Pla
     Raises:
         DeclarationError: another process cannot get it.
     """
-    name = target.__qualname__
+    name = qualified_name(target)
     path = tuple(str(Path(each or ".").absolute()) for each in sys.path)
     if isolation == "none":
         token = f"{name}-{next(_numbers)}"
         _here[token] = target
         return Place("here", token, name)
-    if "<" not in name and target.__module__ != "__main__":
-        return Place("module", target.__module__, name, path=path)
+    found = global_name(target)
+    if found is not None and found[0] != "__main__":
+        return Place("module", *found, path=path)
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
-    if "<" not in name and file is not None and Path(file).is_file():
+    if found is not None and file is not None and Path(file).is_file():
         spec = getattr(main, "__spec__", None)
         package = spec.parent or "" if spec is not None else ""
-        return Place("script", str(Path(file).absolute()), name, package, path, tuple(sys.argv))
+        return Place("script", str(Path(file).absolute()), found[1], package, path, tuple(sys.argv))
     return Place("pickle", str(_pickled(target, directory)), name, path=path)
 
 
@@ -90,15 +92,16 @@ def _pickled(target: Callable[..., Any], directory: Path) -> Path:
         import cloudpickle
     except ModuleNotFoundError:
         raise DeclarationError(
-            f"'{target.__qualname__}' is defined in a notebook or inside another function, and goes to its process by "
-            "value, for which cloudpickle is needed: pip install 'halimede[functions]'. Or define it at the top of a "
+            f"'{qualified_name(target)}' cannot be imported by its process, as it is an object or defined in a notebook "
+            "or inside another function. It is sent by value, for which cloudpickle is needed: "
+            "pip install 'halimede[functions]'. Or define it at the top of a "
             'module, or serve it with @model(isolation="none")'
         ) from None
     try:
         data: bytes = cloudpickle.dumps(target)
     except Exception as error:  # whatever the objects that it uses raise
         raise DeclarationError(
-            f"'{target.__qualname__}' uses something that cannot be sent to its process: "
+            f"'{qualified_name(target)}' uses something that cannot be sent to its process: "
             f"{type(error).__name__}: {error}. "
             'Make that inside the function, or in the __init__ of a class, or serve it with @model(isolation="none")'
         ) from None

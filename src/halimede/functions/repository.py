@@ -8,6 +8,7 @@ from typing import Any, Final
 from google.protobuf import text_format
 
 from halimede.config.model_config_pb2 import DataType, ModelConfig
+from halimede.functions.callables import code_of, global_name, qualified_name
 from halimede.functions.declaration import DeclarationError, ModelOptions, options_of
 from halimede.functions.places import Place, place_of
 from halimede.functions.signature import FunctionSignature, Value, read_signature
@@ -35,7 +36,7 @@ def write_function_model(repository: Path, name: str, target: Callable[..., Any]
     version.mkdir(parents=True)
     place = place_of(target, options.isolation, version)
     (repository / name / "config.pbtxt").write_text(text_format.MessageToString(config))
-    text = _MODEL.format(name=target.__qualname__, place=place, names=_name_lines(target, options))
+    text = _MODEL.format(name=qualified_name(target), place=place, names=_name_lines(target, options))
     (version / "model.py").write_text(text)
     return place
 
@@ -46,7 +47,10 @@ def model_name(target: Callable[..., Any]) -> str:
     Raises:
         DeclarationError: it has none.
     """
-    name = options_of(target).name or target.__name__
+    found = global_name(target)
+    name = (
+        options_of(target).name or (qualified_name(target) if found is None else found[1]).rpartition(".")[2]
+    )
     if name == "<lambda>":
         raise DeclarationError("a lambda has no name and no annotations; define a function with `def`")
     return name
@@ -95,6 +99,7 @@ def _name_lines(target: Callable[..., Any], options: ModelOptions) -> str:
 
 def _names(target: Any) -> Iterator[str]:
     """The names in the code of a function or class, and of the functions of the same module."""
+    target = code_of(target)
     for each in (target, *_globals(target).values()):
         if isinstance(each, FunctionType):
             yield from _names_in(each.__code__)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import numpy as np
 
 from halimede.core.datatypes import ALL, BF16, BOOL, BYTES, FP64, INT64, Datatype
+from halimede.functions.callables import code_of, is_object, is_servable, qualified_name
 from halimede.functions.declaration import DeclarationError, ModelOptions, Tensor
 
 _SCALARS: Final[Mapping[Any, Datatype]] = {float: FP64, int: INT64, bool: BOOL, str: BYTES, bytes: BYTES}
@@ -98,24 +99,24 @@ class FunctionSignature:
 
 
 def read_signature(target: Any, options: ModelOptions) -> FunctionSignature:
-    """The signature of a function, or of a class with `__call__`.
+    """The signature of a function or method, or of a class or an object with `__call__`.
 
     Raises:
         DeclarationError: an annotation is missing, or is none that can be served.
     """
     is_class = inspect.isclass(target)
-    name = getattr(target, "__qualname__", repr(target))
+    name = qualified_name(target)
     if is_class and "__call__" not in dir_of(target):
         raise DeclarationError(f"class '{name}' has no method __call__, which would answer requests")
-    if not (is_class or inspect.isfunction(target)):
+    if not is_servable(target):
         raise DeclarationError(
-            f"{target!r} is neither a function nor a class; to serve an object, serve its class, or a "
-            "function that uses it"
+            f"{target!r} is not written in Python, so that it has no annotations; serve a function that calls it"
         )
-    function: Any = target.__call__ if is_class else target
-    where = f"'{name}.__call__'" if is_class else f"'{name}'"
+    by_call = is_class or is_object(target)
+    function: Any = target.__call__ if by_call else target
+    where = f"'{name}.__call__'" if by_call else f"'{name}'"
     try:
-        hints = _hints(function)
+        hints = _hints(function if by_call else code_of(target))
     except Exception as error:  # of names in annotations, which may be anything
         raise DeclarationError(f"the annotations of {where} cannot be read: {error}") from None
     parameters = list(inspect.signature(function).parameters.values())[1 if is_class else 0 :]
