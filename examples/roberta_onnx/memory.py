@@ -4,7 +4,7 @@ Each configuration gets a server of its own. The long request has 4 texts of 256
 """
 
 import argparse
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +20,7 @@ from examples.roberta_onnx.tokens import tokens
 
 LONG, SHORT = (4, 256), (1, 16)
 REPEATS = 3
+_STARTED = re.compile(r"Started HTTPService at (\S+:\d+)")
 HEADER = (
     "| | loaded, MB | most in a long request, MB | after it, MB | after a short one, MB | long, ms | short, ms |\n"
     "|---|---|---|---|---|---|---|"
@@ -29,14 +30,17 @@ HEADER = (
 @contextmanager
 def server(repository: Path, model: str) -> Iterator[tuple[int, triton.InferenceServerClient]]:
     """A server with that model: its process id, and a client of it."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     command = [sys.executable, "-m", "halimede", "serve", f"--model-repository={repository}"]
     command += ["--model-control-mode=explicit", f"--load-model={model}", "--http-address=127.0.0.1"]
-    command += [f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--http-port=0", "--allow-grpc=false", "--allow-metrics=false"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        with triton.InferenceServerClient(f"127.0.0.1:{port}", network_timeout=600) as client:
+        with process.stdout as log:  # which tells the port, and then need not be read
+            started = next((found for line in log if (found := _STARTED.search(line))), None)
+        if started is None:
+            raise SystemExit(f"the server of {model} ended with {process.wait()}")
+        with triton.InferenceServerClient(started[1], network_timeout=600) as client:
             wait_until_ready(process, client, model)
             yield process.pid, client
     finally:
@@ -45,7 +49,7 @@ def server(repository: Path, model: str) -> Iterator[tuple[int, triton.Inference
 
 
 def wait_until_ready(
-    process: "subprocess.Popen[bytes]", client: triton.InferenceServerClient, model: str
+    process: "subprocess.Popen[str]", client: triton.InferenceServerClient, model: str
 ) -> None:
     """Return once the model is ready.
 
@@ -57,9 +61,9 @@ def wait_until_ready(
             if client.is_model_ready(model):
                 return
         except OSError:
-            pass  # it does not listen yet
+            pass  # it is ending
         time.sleep(0.1)
-    raise SystemExit(f"the server of {model} ended with {process.returncode}; halimede serve says why")
+    raise SystemExit(f"the server of {model} ended with {process.returncode}")
 
 
 def megabytes(pid: int, field: str) -> float:
