@@ -1,10 +1,11 @@
 """A host that ends in the midst of scaling goes on when it is started again; endpoints that go take targets along."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from botocore.exceptions import ClientError
@@ -247,3 +248,89 @@ def test_a_target_goes_with_all_that_it_has_or_stays_with_it(host: Scaled, write
     assert there() == [int(not writes)] * 4
     host.restart()
     assert there() == [int(not writes)] * 4
+
+
+class Steps:
+    """Lets so many steps of an operation be done, on the disk or on alarms, and none afterwards: as a kill does."""
+
+    def __init__(self, host: Scaled, allowed: int) -> None:
+        self._host = host
+        self._left = allowed
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        database = self._host.autoscaling._state._database  # noqa: SLF001 - nothing else fails at a certain write
+        self._undo = ExitStack()
+        for owner, name in ((database, "_write"), (self._host.alarms, "put"), (self._host.alarms, "delete")):
+            self._undo.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, self._limited(getattr(owner, name)))
+        return self
+
+    def _limited(self, step: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def limited(*arguments: Any) -> None:
+            if not self._left:
+                self.is_over = True
+                raise ApiError("InternalFailure", "the host is gone", 500)
+            self._left -= 1
+            await step(*arguments)
+
+        return limited
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+
+def policy_and_alarms(host: Scaled) -> tuple[list[Any], list[tuple[str, float]]]:
+    """The targets and alarms of the policies, and which alarms there are, with their thresholds."""
+    found = host.client().describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"]
+    policies = [
+        (
+            policy["TargetTrackingScalingPolicyConfiguration"]["TargetValue"],
+            [alarm["AlarmName"] for alarm in policy["Alarms"]],
+        )
+        for policy in found
+    ]
+    alarms = [(name, alarm.request["Threshold"]) for (_, name), alarm in host.alarms.alarms.items()]
+    return policies, alarms
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+@pytest.mark.parametrize("allowed", range(8))
+@pytest.mark.parametrize(
+    "change",
+    [{"TargetValue": 70.0}, {"TargetValue": 70.0, "DisableScaleIn": True}, {"policy": "q"}, {"delete": True}],
+)
+def test_a_policy_and_its_alarms_fit_after_a_kill_at_any_step(
+    host: Scaled, change: dict[str, Any], allowed: int, restarted: bool
+) -> None:
+    with Steps(host, allowed) as steps, suppress(ClientError):
+        if "delete" in change:
+            host.client().delete_scaling_policy(**TARGET, PolicyName="p")
+        elif "policy" in change:
+            host.track(change["policy"])
+        else:
+            host.track(**change)
+    if steps.is_over or restarted:
+        host.restart()
+    policies, alarms = policy_and_alarms(host)
+    expected = {}
+    for target, names in policies:
+        expected |= dict(zip(names, (target, target * 0.9), strict=False))
+    assert dict(alarms) == pytest.approx(expected)
+    host.restart()
+    assert policy_and_alarms(host)[0] == policies
+
+
+def test_a_policy_whose_deletion_fails_keeps_its_alarms(host: Scaled) -> None:
+    before = policy_and_alarms(host)
+    database = host.autoscaling._state._database  # noqa: SLF001 - nothing else fails at a certain write
+    write = database._write  # noqa: SLF001
+
+    async def fail(_: Iterable[Statement]) -> None:
+        raise ApiError("InternalFailure", "database or disk is full", 500)
+
+    database._write = fail  # type: ignore[method-assign]  # noqa: SLF001
+    with pytest.raises(ClientError, match="disk is full"):
+        host.client().delete_scaling_policy(**TARGET, PolicyName="p")
+    database._write = write  # type: ignore[method-assign]  # noqa: SLF001
+    assert policy_and_alarms(host) == before

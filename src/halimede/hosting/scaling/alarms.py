@@ -100,7 +100,16 @@ async def delete_alarms(alarms: Alarms, scope: Scope, names: Collection[str]) ->
 def alarm_names(variant: VariantId, *, scales_in: bool) -> tuple[str, ...]:
     """New names for the alarms of a policy: the high one, and the low one if it may scale in."""
     kinds = ("AlarmHigh", "AlarmLow") if scales_in else ("AlarmHigh",)
-    return tuple(f"TargetTracking-{variant.resource}-{kind}-{uuid.uuid4()}" for kind in kinds)
+    return tuple(f"{_alarm_prefix(variant)}{kind}-{uuid.uuid4()}" for kind in kinds)
+
+
+def is_alarm_of(variant: VariantId, name: str) -> bool:
+    """Whether an alarm's name is one that `alarm_names` gives to policies of a variant."""
+    return name.startswith(_alarm_prefix(variant))
+
+
+def _alarm_prefix(variant: VariantId) -> str:
+    return f"TargetTracking-{variant.resource}-"
 
 
 def alarm_documents(policy: PolicyRecord) -> list[Document]:

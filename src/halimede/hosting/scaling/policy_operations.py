@@ -8,7 +8,13 @@ from typing import Any
 from halimede.hosting.api.services import Operation
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.identity import Caller
-from halimede.hosting.scaling.alarms import Alarms, alarm_documents, alarm_names, delete_alarms
+from halimede.hosting.scaling.alarms import (
+    Alarms,
+    alarm_documents,
+    alarm_names,
+    delete_alarms,
+    is_alarm_of,
+)
 from halimede.hosting.scaling.configs import MEMBERS, check_config
 from halimede.hosting.scaling.names import VariantId, new_policy_arn, variant_of
 from halimede.hosting.scaling.pages import is_meant, page_of, resources_of
@@ -55,18 +61,32 @@ class PolicyOperations:
                 policy = PolicyRecord(variant, name, arn, self._now(), kind, config)
             else:
                 policy = replace(before, config=config)
-            policy = _with_alarms(policy)
-            # the host may end at any point here: when it starts, it makes the alarms of policies that lack theirs
+            policy = replace(_with_alarms(policy), is_settled=policy.kind != TRACKING)
             await self._state.put_policy(policy)
             try:
-                await self._put_alarms(policy)
+                await self._settle(policy)
             except ApiError:
                 await self._restore(policy, before)
                 raise
-            if before is not None:
-                dropped = set(before.alarms).difference(policy.alarms)
-                await delete_alarms(self._alarms, variant.scope, dropped)
         return {"PolicyARN": policy.arn, "Alarms": self._alarms_of(policy)}
+
+    async def _settle(self, policy: PolicyRecord) -> None:
+        """Have the alarms that a policy wants, and no others of it.
+
+        They are in another file: if the host ends before that is done, it is done when the host starts (`complete`).
+
+        Raises:
+            ApiError: an alarm cannot be made or deleted, or what has become of the policy cannot be written.
+        """
+        if policy.is_settled:
+            return
+        await self._put_alarms(policy)
+        scope = policy.variant.scope
+        own = {
+            name for name in self._alarms.with_action(scope, policy.arn) if is_alarm_of(policy.variant, name)
+        }
+        await delete_alarms(self._alarms, scope, own.difference(policy.alarms))
+        await self._state.put_policy(replace(policy, is_settled=True))
 
     async def _put_alarms(self, policy: PolicyRecord) -> None:
         for document in alarm_documents(policy):
@@ -81,21 +101,27 @@ class PolicyOperations:
     async def _restore(self, policy: PolicyRecord, before: PolicyRecord | None) -> None:
         """Have the policy that was there before, as the new one's alarms cannot be made."""
         if before is None:
+            await delete_alarms(self._alarms, policy.variant.scope, policy.alarms)
             await self._state.remove_policy(policy)
         else:
-            await self._state.put_policy(before)
-        kept = () if before is None else before.alarms
-        await delete_alarms(self._alarms, policy.variant.scope, set(policy.alarms).difference(kept))
-        if before is not None:
-            await self._put_alarms(before)
+            restored = replace(before, is_settled=before.kind != TRACKING)
+            await self._state.put_policy(restored)
+            await self._settle(restored)
 
     async def complete(self) -> None:
-        """Make the alarms of policies that lack theirs, as the host has ended before it could."""
+        """Have the alarms of policies as they should be, where an operation could not do so before the host ended.
+
+        Raises:
+            ApiError: they cannot be made.
+        """
         for target in list(self._state.targets.values()):
-            for policy in self._state.policies(target.variant).values():
-                scope = policy.variant.scope
-                if any(self._alarms.find(scope, name) is None for name in policy.alarms):
-                    await self._put_alarms(policy)
+            for policy in list(self._state.policies(target.variant).values()):
+                await self._complete(policy)
+
+    async def _complete(self, policy: PolicyRecord) -> None:
+        scope = policy.variant.scope
+        is_whole = all(self._alarms.find(scope, name) is not None for name in policy.alarms)
+        await self._settle(replace(policy, is_settled=policy.is_settled and is_whole))
 
     async def _describe(self, request: Request, caller: Caller) -> Answer:
         resources, names = resources_of(request), request.get("PolicyNames")
@@ -131,7 +157,11 @@ class PolicyOperations:
                 msg = f"No scaling policy found for {variant.words}, policy name: {name}"
                 raise ApiError("ObjectNotFoundException", msg)
             await delete_alarms(self._alarms, variant.scope, policy.alarms)
-            await self._state.remove_policy(policy)
+            try:
+                await self._state.remove_policy(policy)
+            except ApiError:
+                await self._put_alarms(policy)  # it is still there
+                raise
         return {}
 
 

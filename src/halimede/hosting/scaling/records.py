@@ -67,6 +67,7 @@ class PolicyRecord:
         kind: its `PolicyType`.
         config: its configuration, as it was asked for.
         alarms: the names of the alarms that were made for it: the high one and, unless it never scales in, the low one.
+        is_settled: those alarms are as the configuration says, and there are no others of it.
     """
 
     variant: VariantId
@@ -76,6 +77,7 @@ class PolicyRecord:
     kind: str
     config: Mapping[str, Any]
     alarms: tuple[str, ...] = ()
+    is_settled: bool = True
 
     def document(self) -> dict[str, Any]:
         """What is kept of it."""
