@@ -313,7 +313,7 @@ def test_a_policy_and_its_alarms_fit_after_a_kill_at_any_step(
     if steps.is_over or restarted:
         host.restart()
     policies, alarms = policy_and_alarms(host)
-    expected = {}
+    expected: dict[str, float] = {}
     for target, names in policies:
         expected |= dict(zip(names, (target, target * 0.9), strict=False))
     assert dict(alarms) == pytest.approx(expected)
@@ -329,7 +329,7 @@ def test_a_policy_whose_deletion_fails_keeps_its_alarms(host: Scaled) -> None:
     async def fail(_: Iterable[Statement]) -> None:
         raise ApiError("InternalFailure", "database or disk is full", 500)
 
-    database._write = fail  # type: ignore[method-assign]  # noqa: SLF001
+    database._write = fail  # type: ignore[method-assign, assignment]  # noqa: SLF001
     with pytest.raises(ClientError, match="disk is full"):
         host.client().delete_scaling_policy(**TARGET, PolicyName="p")
     database._write = write  # type: ignore[method-assign]  # noqa: SLF001
