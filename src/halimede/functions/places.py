@@ -92,8 +92,8 @@ def _pickled(target: Callable[..., Any], directory: Path) -> Path:
         import cloudpickle
     except ModuleNotFoundError:
         raise DeclarationError(
-            f"'{qualified_name(target)}' cannot be imported by its process, as it is an object or defined in a "
-            "notebook or inside another function. It is sent by value, for which cloudpickle is needed: "
+            f"'{qualified_name(target)}' cannot be imported by its process: it is an object, or defined in a notebook "
+            "or inside another function. It is sent by value, for which cloudpickle is needed: "
             "pip install 'halimede[functions]'. Or define it at the top of a "
             'module, or serve it with @model(isolation="none")'
         ) from None

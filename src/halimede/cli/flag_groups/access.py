@@ -54,7 +54,7 @@ class AccessOptions:
         BOOL,
         False,
         "Let clients take profiles of the running server with POST /v2/debug/profile: the share of each stage of a "
-        "request, and a flame graph. Needs py-spy (pip install 'halimede[profile]').",
+        "request, and a flame graph. Needs py-spy, which the extra 'profile' installs.",
     )
     allow_client_shm: bool = setting(
         ACCESS,
