@@ -22,6 +22,7 @@ from halimede.engine.cache.store import Cache
 from halimede.engine.calls.custom_metrics import CustomMetrics, HeldMetrics
 from halimede.engine.engine import Engine
 from halimede.engine.memory.ledger import Holding, Ledger
+from halimede.engine.served_model import InstanceActivity
 from halimede.engine.statistics import FailureReason, ModelStatistics
 from halimede.engine.summaries import LatencySummaries
 from halimede.frontends import cache_metrics, metrics
@@ -47,9 +48,15 @@ class FakeModel:
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
     signature: Signature = field(default_factory=lambda: Signature(8, {}, {}, decoupled=False))
     identifier: str = ""
+    slow: int = 0
 
     def __post_init__(self) -> None:
         self.identifier = self.identifier or self.name
+
+    def activity(self) -> list[InstanceActivity]:
+        return [InstanceActivity("i", "cpu", "thread", "running", slow_s=31.5)] * self.slow + [
+            InstanceActivity("j", "cpu", "thread", "idle")
+        ]
 
 
 ALL_FAMILIES = MetricsSettings(histogram_latencies=True, summary_quantiles=(0.5,))
@@ -128,6 +135,12 @@ def test_a_new_model_has_all_its_series_at_zero() -> None:
             scraped[f'nv_inference_request_failure{{model="digits",reason="{reason.value}",version="1"}}']
             == 0
         )
+
+
+def test_instances_whose_executions_take_too_long_are_counted() -> None:
+    values = scrape(FakeModel(slow=2), FakeModel("other"))
+    assert values['halimede_slow_executions{model="digits",version="1"}'] == 2
+    assert values['halimede_slow_executions{model="other",version="1"}'] == 0
 
 
 def test_tokens_and_padding_are_counted_where_batches_are_closed_by_tokens() -> None:

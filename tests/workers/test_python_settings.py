@@ -15,13 +15,18 @@ def config(**parameters: str) -> ModelConfig:
 
 
 def test_nothing_set_means_no_limit_and_one_execution_at_a_time() -> None:
-    assert PythonSettings.read(config(), {}) == PythonSettings(0, 1)
+    assert PythonSettings.read(config(), {}) == PythonSettings(
+        execution_timeout_s=0, slow_s=30, concurrency=1, strict=False
+    )
 
 
 def test_the_parameter_of_the_model_goes_before_the_setting_of_the_backend() -> None:
     settings = {"execution-timeout-seconds": "5"}
     assert PythonSettings.read(config(), settings).execution_timeout_s == 5
     assert PythonSettings.read(config(EXECUTION_TIMEOUT_SECONDS="0.5"), settings).execution_timeout_s == 0.5
+    settings = {"slow-execution-seconds": "5"}
+    assert PythonSettings.read(config(), settings).slow_s == 5
+    assert PythonSettings.read(config(SLOW_EXECUTION_SECONDS="0"), settings).slow_s == 0
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,7 @@ def test_the_parameter_of_the_model_goes_before_the_setting_of_the_backend() -> 
         ({"EXECUTION_TIMEOUT_SECONDS": "soon"}, "a number of seconds, 0 for no limit; got 'soon'"),
         ({"EXECUTION_TIMEOUT_SECONDS": "-1"}, "model 'm': the parameter EXECUTION_TIMEOUT_SECONDS must be"),
         ({"EXECUTION_TIMEOUT_SECONDS": "nan"}, "got 'nan'"),
+        ({"SLOW_EXECUTION_SECONDS": "-1"}, "model 'm': the parameter SLOW_EXECUTION_SECONDS must be"),
         ({"MAX_CONCURRENT_EXECUTIONS": "0"}, "a number from 1 to 1024; got '0'"),
         ({"strict": "yes"}, "model 'm': parameter 'strict' must be one of 'true', 'false', got 'yes'"),
         ({"MAX_CONCURRENT_EXECUTIONS": "many"}, "a number from 1 to 1024; got 'many'"),

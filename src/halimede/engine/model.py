@@ -245,7 +245,7 @@ class Model:
         return [self._activity_of(entry) for entry in self.loaded.instances]
 
     def _activity_of(self, entry: LoadedInstance) -> InstanceActivity:
-        spec, instance = entry.spec, entry.instance
+        spec, instance, slow_s = entry.spec, entry.instance, 0.0
         device = f"gpu:{spec.device}" if spec.kind == "KIND_GPU" else "cpu"
         if isinstance(instance, WorkerInstance):
             running = len(instance.requests) - instance.waiting
@@ -255,6 +255,9 @@ class Model:
             if not instance.healthy:
                 state = "restarting" if instance.trouble is None else "failed"
             reason = "" if instance.trouble is None else instance.trouble.message
+            slow_s = instance.slow_s
+            if slow_s:
+                reason = f"an execution has been running for {slow_s:.0f} s"
         else:
             runner = self._runners.get(instance)
             running = 0 if runner is None else runner.under_way
@@ -262,7 +265,7 @@ class Model:
             state, reason = "running" if running else "idle", ""
         if entry.passive:
             state = "passive"
-        return InstanceActivity(spec.name, device, place, state, running, reason)
+        return InstanceActivity(spec.name, device, place, state, running, reason, slow_s)
 
     def infer(self, request: InferRequest) -> None:
         """Answer the request through its `respond`: with responses, or with the error that stopped it."""

@@ -21,7 +21,8 @@ class InstanceActivity:
         place: where it runs: ``event loop``, ``thread``, ``server process`` or ``process PID``.
         state: ``idle``, ``running``, ``restarting``, ``failed``, or ``passive`` for one that gets no requests.
         requests: requests that it is executing; for a batch on a thread of the server, batches.
-        reason: why it failed, "" if it did not.
+        reason: why it failed, or what it has been doing for too long; "" for neither.
+        slow_s: seconds that its execution has been running, if that is too long; else 0.
     """
 
     name: str
@@ -30,6 +31,7 @@ class InstanceActivity:
     state: str
     requests: int = 0
     reason: str = ""
+    slow_s: float = 0
 
 
 class ServedModel(Protocol):

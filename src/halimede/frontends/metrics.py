@@ -209,6 +209,9 @@ IN_FLIGHT = Family("halimede_requests_in_flight", "gauge", "Requests that are no
 EXECUTING = Family(
     "halimede_inference_executing_request_count", "gauge", "Requests whose execution is under way"
 )
+SLOW_EXECUTIONS = Family(
+    "halimede_slow_executions", "gauge", "Instances whose execution has been running for too long"
+)
 CONNECTIONS = Family("halimede_open_connections", "gauge", "Connections of clients")
 REFUSED_CONNECTIONS = Family(
     "halimede_refused_connections_total", "counter", "Connections that were one too many"
@@ -276,6 +279,7 @@ FAMILIES = (
     GRPC_REQUESTS,
     IN_FLIGHT,
     EXECUTING,
+    SLOW_EXECUTIONS,
     CONNECTIONS,
     REFUSED_CONNECTIONS,
     REFUSED_REQUESTS,
@@ -354,6 +358,8 @@ class Metrics:
         _add(lines, BUSY_WAIT, ((f'side="{side}"', spent / 1e9) for side, spent in waits))
         executing = ((text, model.inflight - model.pending) for model, text in models)
         _add(lines, EXECUTING, executing)
+        slow = ((text, sum(each.slow_s > 0 for each in model.activity())) for model, text in models)
+        _add(lines, SLOW_EXECUTIONS, slow)
         self._add_traffic(lines)
         self._add_gauges(lines)
         lines += self._engine.custom_metrics.lines()

@@ -8,7 +8,10 @@ from halimede.core.clock import SECOND
 
 
 class ExecutionLimit:
-    """Watches the executions of one worker, on one timer. Lives on the event loop."""
+    """Watches the executions of one worker, on one timer. Lives on the event loop.
+
+    The timer goes on when an execution ends, as there may be thousands before it has run out.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class ExecutionLimit:
             self._timer = self._loop.call_later(self.seconds, self._look)
 
     def end(self) -> None:
-        """None runs any more."""
+        """Nothing runs any more, or is to be watched."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

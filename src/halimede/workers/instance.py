@@ -26,6 +26,7 @@ from halimede.workers.owner import Leaving, Owner
 from halimede.workers.progress import COUNT, Progress
 from halimede.workers.reshaping import Reshaping
 from halimede.workers.restarts import RestartPolicy
+from halimede.workers.slow_executions import SLOW_SECONDS, SlowExecutions
 from halimede.workers.turnaround import Turnaround
 from halimede.workers.under_way import Open, Sent, WarmUp, fail_sent
 from halimede.workers.worker import Worker
@@ -70,6 +71,7 @@ class WorkerInstance(Instance):
         reshaping: Reshaping | None = None,
         checks: OutputChecks | None = None,
         timeout_s: float = 0,
+        slow_s: float = SLOW_SECONDS,
         concurrency: int = 1,
         states: Sequence[EncodedState] = (),
         worker: Worker | None = None,
@@ -86,6 +88,7 @@ class WorkerInstance(Instance):
             reshaping: gives outputs the shapes that clients see; None if they have them.
             checks: holds responses against the configuration; None for a backend that gives what is configured.
             timeout_s: how long an execution may take; 0 for ever.
+            slow_s: an execution that takes longer is logged; 0 for none.
             concurrency: how many executions a model with a coroutine `execute` runs at once.
             states: what a Python model keeps for sequences; other models know by themselves.
             worker: a process that runs already, for the first start; None to start one.
@@ -119,6 +122,9 @@ class WorkerInstance(Instance):
         self._limit: ExecutionLimit | None = None
         if timeout_s:
             self._limit = ExecutionLimit(host.loop, timeout_s, self._since, self._overdue)
+        self._watch: SlowExecutions | None = None
+        if slow_s:
+            self._watch = SlowExecutions(host.loop, name, slow_s, self._since, self._stack)
         self._ended_ns = 0  # when an execution was over
         self._verdict = ""
         self._ended = EndedSequences(host.loop)
@@ -221,6 +227,7 @@ class WorkerInstance(Instance):
     async def _stop(self) -> None:
         self._closing = True
         self.free = self.healthy = False
+        self._unwatch()
         if self._reviving is not None:
             self._reviving.cancel()
             await asyncio.wait([self._reviving])
@@ -309,6 +316,8 @@ class WorkerInstance(Instance):
     def _leave_under_way(self, sent: Sent) -> None:
         """The batch runs; the owner will be told."""
         self.free = len(self._sent) < self._turnaround.ahead
+        if self._watch is not None:
+            self._watch.begin()
         self._heed_cancellation(sent)
         if self._decoupled:
             for number, request in enumerate(sent.batch.requests, sent.first):
@@ -472,8 +481,6 @@ class WorkerInstance(Instance):
         self._turnaround.measure(ended - began)
         self._ended_ns = now
         self.free = self.healthy and len(self._sent) < self._turnaround.ahead
-        if self._limit is not None and not self._sent:
-            self._limit.end()
         if sent is not self._waited:  # which `run` sees for itself
             self._owner.ran(self, batch)
 
@@ -556,7 +563,23 @@ class WorkerInstance(Instance):
                 worker.control.send((wire.CANCEL, first + sent.batch.requests.index(request)))
                 return
 
-    # Crashes
+    # Executions that take too long
+
+    @property
+    def slow_s(self) -> float:
+        """How long its execution has been running, in seconds, if that is too long; else 0."""
+        return 0.0 if self._watch is None else self._watch.running_s
+
+    async def _stack(self) -> str:
+        """Where its Python code is; "" if it cannot tell."""
+        return "" if self._worker is None else await self._worker.stack()
+
+    def _unwatch(self) -> None:
+        """No execution is to be watched any more."""
+        if self._limit is not None:
+            self._limit.end()
+        if self._watch is not None:
+            self._watch.stop()
 
     def _since(self) -> int:
         """When the execution began that has run longest; 0 if none runs."""
@@ -571,6 +594,8 @@ class WorkerInstance(Instance):
             self._verdict = f"was killed because an execution took longer than {self._limit.seconds:g} s"
             self._worker.kill()
 
+    # Crashes
+
     def _exited(self, reason: str) -> None:
         """The process is gone: its requests fail, those that it had not begun wait for the next one."""
         worker, self._worker = self._worker, None
@@ -579,8 +604,7 @@ class WorkerInstance(Instance):
             return  # it did not initialize, which `start` tells, or was told to end
         reason, self._verdict = self._verdict or reason, ""
         self.free = self.healthy = False
-        if self._limit is not None:
-            self._limit.end()
+        self._unwatch()
         instance = self.name.instance
         logger.error("Stub process '%s' %s", instance, reason)
         error = InternalError(unhealthy(instance, reason))

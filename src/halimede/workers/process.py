@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from io import FileIO
 
 from halimede.workers.exit_reason import ExitReason, count_oom_kills
+from halimede_worker.stacks import SIGNAL
 
 END_SECONDS = 5.0
 """How long a worker that was told to end may take before it is killed."""
@@ -91,6 +92,12 @@ class WorkerProcess:
             self._killed = True
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+    def write_stacks(self) -> None:
+        """Have the process write the stacks of its threads to its standard error."""
+        if self.pid and not self._gone:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, SIGNAL)
 
     def kill_soon(self) -> None:
         """End the process unless it does so itself at once: it is of no use, but may be about to tell why."""

@@ -159,6 +159,7 @@ class PythonModel(BackendModel):
             reshaping=Reshaping.of(signature),
             checks=self._checks,
             timeout_s=self._settings.execution_timeout_s,
+            slow_s=self._settings.slow_s,
             concurrency=self._settings.concurrency,
             states=encode_states(source.config, source.directory),
         )

@@ -13,11 +13,13 @@ from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.workers.environments import EnvironmentSettings
 from halimede.workers.output_checks import STRICT
+from halimede.workers.slow_executions import SLOW_SECONDS
 
 FINALIZE_SECONDS = 30.0
 """How long a model may take to finalize by default (`stub-timeout-seconds`)."""
 
 EXECUTION_TIMEOUT = "EXECUTION_TIMEOUT_SECONDS"
+SLOW_EXECUTION = "SLOW_EXECUTION_SECONDS"
 CONCURRENCY = "MAX_CONCURRENT_EXECUTIONS"
 _FORCE_CPU = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
@@ -41,11 +43,13 @@ class PythonSettings:
 
     Attributes:
         execution_timeout_s: how long an execution may take before the worker is killed; 0 for ever.
+        slow_s: an execution that takes longer is logged; 0 for none.
         concurrency: how many executions of a coroutine `execute` one instance runs at once.
         strict: responses that do not fit the configuration are errors.
     """
 
     execution_timeout_s: float = 0
+    slow_s: float = SLOW_SECONDS
     concurrency: int = 1
     strict: bool = False
 
@@ -63,19 +67,15 @@ class PythonSettings:
         texts = {name: value.string_value for name, value in config.parameters.items()}
         if texts.get(_FORCE_CPU, "yes") not in ("yes", "no"):
             raise UnsupportedError(f"Incorrect value for {_FORCE_CPU}: {texts[_FORCE_CPU]}'")
-        where = f"model '{config.name}': the parameter {EXECUTION_TIMEOUT}"
-        text = texts.get(EXECUTION_TIMEOUT)
-        if text is None:
-            where = "--backend-config=python,execution-timeout-seconds"
-            text = settings.get("execution-timeout-seconds", "0")
-        timeout_s = _seconds(where, text)
+        timeout_s = _of_model(config, EXECUTION_TIMEOUT, settings, "execution-timeout-seconds", 0)
+        slow_s = _of_model(config, SLOW_EXECUTION, settings, "slow-execution-seconds", SLOW_SECONDS)
         count = texts.get(CONCURRENCY, "1")
         if not (count.isdecimal() and 1 <= int(count) <= 1024):
             raise InvalidArgumentError(
                 f"model '{config.name}': the parameter {CONCURRENCY} must be a number from 1 to 1024; got '{count}'"
             )
         strict = choice_parameter(config, STRICT, {"true": "true", "false": "false"}) == "true"
-        return cls(timeout_s, int(count), strict)
+        return cls(timeout_s, slow_s, int(count), strict)
 
 
 def check_backend_settings(settings: Mapping[str, str]) -> None:
@@ -124,6 +124,17 @@ def _whole(where: str, name: str, settings: Mapping[str, str], default: int) -> 
         return int(text)
     except ValueError:
         raise InvalidArgumentError(f"{where}{name} must be a whole number; got '{text}'") from None
+
+
+def _of_model(
+    config: ModelConfig, parameter: str, settings: Mapping[str, str], setting: str, default: float
+) -> float:
+    """A number of seconds: the model's parameter, or else the backend's setting."""
+    if parameter in config.parameters:
+        where = f"model '{config.name}': the parameter {parameter}"
+        return _seconds(where, config.parameters[parameter].string_value)
+    text = settings.get(setting)
+    return default if text is None else _seconds(f"--backend-config=python,{setting}", text)
 
 
 def _seconds(where: str, text: str) -> float:

@@ -17,6 +17,9 @@ from halimede_worker.messages import wire
 
 logger = logging.getLogger("halimede")
 
+STACK_SECONDS = 2.0
+"""A process that does not say within that time where its Python code is cannot."""
+
 
 class Worker:
     """A process that runs one instance of a Python model.
@@ -51,6 +54,7 @@ class Worker:
         self._on_work = on_work
         self._on_exit = on_exit
         self._answer: asyncio.Future[Any] | None = None
+        self._stack: asyncio.Future[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.work = Channel(host.loop, process.work, self.memory, self._work_message, self._work_closed)
         self.control = Channel(host.loop, process.control, self.memory, self._control_message, _nothing)
@@ -131,6 +135,20 @@ class Worker:
                 graceful = False
         await self._process.end(kill=not graceful, within_s=self._host.finalize_seconds)
 
+    async def stack(self) -> str:
+        """Where the model's Python code is; "" if native code holds the interpreter's lock.
+
+        In that case the process writes the stacks of its threads to its standard error.
+        """
+        if self._stack is None or self._stack.done():
+            self._stack = self._host.loop.create_future()
+            self.control.send((wire.STACK,))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._stack), STACK_SECONDS)
+        except TimeoutError:
+            self._process.write_stacks()
+            return ""
+
     def kill(self) -> None:
         """End the process at once; `on_exit` will be told."""
         self._process.kill()
@@ -165,8 +183,14 @@ class Worker:
             self.memory.gone(message[1])
         elif message[0] == wire.IS_READY:
             self.probe.answered(*message[1:])
+        elif message[0] == wire.STACK_IS:
+            self._settle_stack(message[1])
         else:
             self._services.message(message)
+
+    def _settle_stack(self, text: str) -> None:
+        if self._stack is not None and not self._stack.done():
+            self._stack.set_result(text)
 
     def _work_closed(self) -> None:
         """In a moment it will be known why; and a process that only closed its socket is of no use."""
@@ -180,6 +204,7 @@ class Worker:
         self._close()
         text = unhealthy(self._name.instance, reason)
         self.probe.exited(text)
+        self._settle_stack("")
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(InternalError(text))
         self._on_exit(reason)

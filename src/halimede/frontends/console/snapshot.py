@@ -22,7 +22,7 @@ A MODEL is one version with a state, or a model that was never loaded:
      "platform", "decoupled", "max_batch_size", "scheduler": "default", "dynamic", "sequence" or "ensemble",
      "cached": whether its responses are cached, "delay_us": the queue delay of the dynamic batcher,
      "pending": requests that wait, "inflight": requests without a final response, "sequences": open ones,
-     "instances": [{"name", "device", "place", "state", "requests", "reason"}],
+     "instances": [{"name", "device", "place", "state", "requests", "reason", "slow_s"}],
      "counters": {"success", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns",
                   "inferences", "executions", "cache_hits", "cache_misses", "tokens", "padding",
                   "failures": {"REJECTED": 0, ...}},

@@ -28,6 +28,7 @@ from .patience import Patience
 from .placement import place
 from .probes import Probes
 from .runtime import Stage, runtime
+from .stacks import python_stack, write_stacks_on_signal
 
 IDLE_SECONDS = 1.0
 """Shared memory that was not needed for so long is given back."""
@@ -53,6 +54,7 @@ def run(work: socket.socket, control: socket.socket, settings: Dict[str, Any]) -
     runtime.model_directory = settings["model_directory"]
     runtime.version_directory = settings["version_directory"]
     install_handler()
+    write_stacks_on_signal()
     _run_as_batch()
     _Worker(settings).serve()
 
@@ -72,6 +74,7 @@ class _Worker:
 
     def __init__(self, settings: Dict[str, Any]) -> None:
         self._settings = settings
+        self._thread = threading.get_ident()
         self._model: Any = None
         self._hosted: Optional[HostedModel] = None
         self._executions: Optional[Executions] = None
@@ -140,6 +143,8 @@ class _Worker:
                 runtime.memory.give_back(message[1])
             elif kind == wire.READY and self._probes is not None:
                 self._probes.start(message[1])
+            elif kind == wire.STACK:
+                control.send((wire.STACK_IS, python_stack(self._thread, runtime.coroutine_loop)))
             elif self._executions is not None:
                 if kind == wire.CANCEL:
                     self._executions.cancel(message[1])

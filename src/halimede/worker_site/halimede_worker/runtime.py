@@ -61,6 +61,11 @@ class Runtime:
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._loop_lock = threading.Lock()
 
+    @property
+    def coroutine_loop(self) -> Optional[asyncio.AbstractEventLoop]:
+        """The event loop of the instance's coroutines, if it was ever asked for."""
+        return self._loop
+
     def event_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of the instance's coroutines; its thread is started when it is first asked for."""
         with self._loop_lock:

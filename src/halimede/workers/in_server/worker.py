@@ -34,6 +34,7 @@ from halimede_worker.life import completed_config, finalize, initialized, prepar
 from halimede_worker.messages import wire
 from halimede_worker.probes import Probes
 from halimede_worker.runtime import Stage
+from halimede_worker.stacks import python_stack
 from halimede_worker.states import EncodedState
 
 logger = logging.getLogger("halimede")
@@ -160,6 +161,10 @@ class ServerWorker:
             self._modules.close()
         self._model = self._executions = self._probes = self._modules = self._request_class = None
         self.probe.exited(f"Model instance '{self._name.instance}' is gone.")
+
+    async def stack(self) -> str:
+        """Where the model's Python code is; "" if its coroutine waits."""
+        return python_stack(self._runtime.thread, self._runtime.coroutine_loop)
 
     def kill(self) -> None:
         """A message could not be used, which is a bug: there is no process to end."""

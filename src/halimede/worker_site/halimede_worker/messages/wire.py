@@ -69,11 +69,13 @@ CANCEL = 20  # request number
 CREDIT = 21  # request number, how many more responses may be sent
 READY = 22  # probe number
 GIVE_BACK = 23  # numbers of the worker's segments
+STACK = 24  # answered by STACK_IS
 
 # On the control socket, from the worker
 LOG = 30  # level, file name, line, text
 OPEN = 31  # process id; with the descriptor of a new socket for calls
 IS_READY = 32  # probe number, whether, why not
+STACK_IS = 33  # where the model's Python code is
 GONE = 34  # numbers of the worker's segments that it let go of
 METRIC = 35  # series, operation, value
 DROP_FAMILY = 36  # family

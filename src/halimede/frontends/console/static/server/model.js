@@ -140,7 +140,7 @@ function instanceTable() {
       show(card.node, instances.length > 0);
       card.update(instances.map((each) => {
         const doing = each.state === "running" ? `running ${each.requests}` : each.state;
-        const state = { text: each.reason ? `${doing}: ${each.reason}` : doing, kind: KINDS[each.state] };
+        const state = { text: each.reason ? `${doing}: ${each.reason}` : doing, kind: each.slow_s ? "bad" : KINDS[each.state] };
         return { key: each.name, cells: [each.name, state, each.device, each.place] };
       }));
     },
