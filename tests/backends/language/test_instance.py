@@ -253,7 +253,7 @@ def test_a_client_that_leaves_while_it_waits_for_room_gets_none(model: Model) ->
 @pytest.mark.parametrize(
     ("prompt", "told"),
     [
-        ("", "text_input is empty"),
+        ("", "'text_input' is empty"),
         ("a" * CONTEXT, "the prompt has 20 tokens, but the model's context holds 20"),
         ("\0", "the model's tokenizer failed: no such character"),
         ("?", "there is no answer to this"),

@@ -13,7 +13,7 @@ import jsonschema
 import torch
 
 from halimede.backends.language.generation import Generation
-from halimede.backends.language.structure import read_response_format, read_structure
+from halimede.backends.language.structure import Structure, read_response_format, read_structure
 from halimede.backends.transformers.grammars import Grammars
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from tests.frameworks.transformers.test_engine import ENDS, engine_of, text, write
@@ -79,7 +79,7 @@ def test_the_form_holds_with_penalties_biases_and_without_an_end() -> None:
     ("form", "told"),
     [
         ({"json": {"type": "zzz"}}, "'structured_outputs.json' cannot be used: Invalid type: zzz"),
-        ({"json": "{"}, "'structured_outputs.json' cannot be used: EOF while parsing"),
+        ({"json": "{"}, "'structured_outputs.json' cannot be used: unexpected end of data"),
         ({"json": {"if": {}}}, 'cannot be used: Unimplemented keys: ["if"]'),
         ({"regex": "("}, "'structured_outputs.regex' cannot be used: .*unclosed group"),
         ({"grammar": "root ::= foo"}, "'structured_outputs.grammar' cannot be used: .*Rule 'foo' not found"),
@@ -89,6 +89,49 @@ def test_a_form_that_cannot_be_compiled_is_refused(form: dict[str, Any], told: s
     with pytest.raises(InvalidArgumentError) as caught:
         engine_of("llama").check(formed("a", {}, **form).asked.sampling)
     assert re.search(told.replace("[", r"\["), caught.value.message)
+
+
+@pytest.mark.parametrize("name", ["color", "int32", "password", "phone", "x"])
+def test_a_format_that_nobody_checks_says_nothing(name: str) -> None:
+    schema = {"type": "array", "items": {"type": "string", "format": name, "maxLength": 3}, "maxItems": 2}
+    asked = formed("a", {"temperature": 1.0, "seed": 3}, json=schema)
+    write(engine_of("llama"), asked)
+    jsonschema.validate(json.loads(written(asked)), schema)
+
+
+def test_formats_that_are_known_hold() -> None:
+    asked = formed("a", {"temperature": 1.0, "seed": 3}, json={"type": "string", "format": "ipv4"})
+    write(engine_of("llama"), asked)
+    assert re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3}){3}", json.loads(written(asked)))
+
+
+def accepts(structure: Structure, text: str) -> bool:
+    matcher = Grammars(tokenizer(), ENDS).matcher(structure)
+    for token in tokenizer().encode(text, add_special_tokens=False):
+        if not torch.isfinite(matcher.mask(torch.zeros(len(tokenizer())))[token]):
+            return False
+        matcher.take(token)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("regex", "right", "wrong"),
+    [
+        (r"\d+", "12", "١٢"),
+        (r"[\d]", "1", "١"),
+        (r"\D", "١", "1"),
+        (r"[^\d]", "١", "1"),
+        (r"\w", "a", "é"),
+        (r"\W", "é", "a"),
+        (r"\\d", r"\d", "1"),
+    ],
+)
+def test_digits_and_letters_of_regular_expressions_are_those_of_ascii(
+    regex: str, right: str, wrong: str
+) -> None:
+    structure = read_structure("structured_outputs", {"regex": regex})
+    assert accepts(structure, right)
+    assert not accepts(structure, wrong)
 
 
 def test_logits_beyond_the_vocabulary_are_never_chosen() -> None:

@@ -151,6 +151,46 @@ def test_callers_at_once_get_what_each_gets_alone(client: OpenAI, wanted: Wanted
     assert replies == [wanted.after(prompt) for prompt in prompts]
 
 
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("chat", {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}},
+     "response_format.json_schema.schema"),
+    ("chat", {"response_format": {"type": "yaml"}}, "response_format.type"),
+    ("chat", {"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+    ("chat", {"guided_regex": "("}, "guided_regex"),
+    ("chat", {"guided_choice": []}, "guided_choice"),
+    ("chat", {"tools": [{}]}, "tools[0]"),
+    ("chat", {"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
+    ("chat", {"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ("chat", {"tool_choice": "required"}, "tool_choice"),
+    ("chat", {"top_logprobs": 3}, "top_logprobs"),
+    ("chat", {"logprobs": True, "top_logprobs": 99}, "top_logprobs"),
+    ("chat", {"logit_bias": {"x": 1}}, "logit_bias"),
+    ("chat", {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+    ("chat", {"truncation_side": "up"}, "truncation_side"),
+    ("chat", {"allowed_token_ids": [1 << 20]}, "allowed_token_ids"),
+    ("completions", {"logprobs": 99}, "logprobs"),
+    ("completions", {"prompt": "", "add_special_tokens": False}, "prompt"),
+    ("completions", {"prompt": "moon " * CONTEXT}, "prompt"),
+]  # fmt: skip
+"""What the backend finds wrong, and the field that it is about."""
+
+
+@pytest.mark.parametrize(("call", "fields", "param"), WRONG)
+def test_what_the_backend_finds_wrong_names_the_field(
+    client: OpenAI, call: str, fields: dict[str, Any], param: str
+) -> None:
+    body = {"model": "tiny", **({"messages": MESSAGES} if call == "chat" else {"prompt": "x"}), **fields}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.post(f"/{call}{'/completions' if call == 'chat' else ''}", body=body, cast_to=object)
+    error: Any = caught.value.body
+    assert error["param"] == param
+    assert (
+        f"'{param}'" in error["message"]
+        or "maximum context length" in error["message"]
+        or param == "tool_choice"
+    )
+
+
 def test_a_seed_gives_the_same_text_again(client: OpenAI) -> None:
     first, again, other = (completed(client, temperature=1, seed=seed).choices[0].text for seed in (5, 5, 6))
     assert first == again != other

@@ -61,6 +61,15 @@ def test_chat_renders_the_template_of_the_model(client: OpenAI) -> None:
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (7, 7, 14)
 
 
+def test_what_an_assistant_refused_is_part_of_the_conversation(client: OpenAI) -> None:
+    refused: Any = {"role": "assistant", "content": [{"type": "refusal", "refusal": "never"}]}
+    messages: Any = [{"role": "user", "content": "x"}, refused, {"role": "user", "content": "why"}]
+    reply = client.chat.completions.create(model="writer", messages=messages)
+    assert reply.choices[0].message.content == "user: x assistant: never user: why assistant: "
+    with pytest.raises(openai.BadRequestError, match="a part of type 'refusal'"):
+        client.chat.completions.create(model="writer", messages=[{**refused, "role": "user"}])
+
+
 def test_chat_streams_each_piece(client: OpenAI) -> None:
     chunks = list(said(client, "one two", stream=True, stream_options={"include_usage": True}))
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}

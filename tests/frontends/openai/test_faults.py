@@ -7,8 +7,8 @@ import pytest
 from openai import OpenAI
 
 from halimede.core.errors import InternalError, InvalidArgumentError
-from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import FieldError
+from halimede.frontends.openai.model_errors import client_error
 from tests.support.server import ServerProcess
 
 STREAMS = 100
@@ -46,7 +46,7 @@ def test_a_prompt_longer_than_the_context_has_the_code_of_openai(
     ],
 )
 def test_what_models_say_of_their_context_is_recognised(message: str, limit: int) -> None:
-    error = client_error(InternalError(message), "prompt")
+    error = client_error(InternalError(message), "prompt", {})
     assert isinstance(error, FieldError)
     assert (error.field, error.reason) == ("prompt", "context_length_exceeded")
     assert f"This model's maximum context length is {limit} tokens" in error.message
@@ -55,7 +55,30 @@ def test_what_models_say_of_their_context_is_recognised(message: str, limit: int
 
 def test_other_errors_stay_as_they_are() -> None:
     error = InvalidArgumentError("the prompt is empty")
-    assert client_error(error, "prompt") is error
+    assert client_error(error, "prompt", {}) is error
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("'top_k' must be a number", "top_k"),
+        ("it is 'odd' that 'top_k' is so", "top_k"),
+        ("'tools[0].function' is odd", "tools[0].function"),
+        ("'max_tokens' is odd", "max_completion_tokens"),
+        ("'structured_outputs.regex' is odd", "guided_regex"),
+        ("'min_p' is odd", None),
+        ("top_k is odd", None),
+    ],
+)
+def test_a_field_that_a_model_names_is_told(message: str, param: str | None) -> None:
+    sent = {
+        "top_k": "top_k", "tools": "tools", "max_tokens": "max_completion_tokens", "structured_outputs": "guided_regex",
+    }  # fmt: skip
+    error = client_error(InvalidArgumentError(message), "prompt", sent)
+    assert getattr(error, "field", None) == param
+    assert param is None or f"'{param}'" in error.message
+    failure = InternalError(message)
+    assert client_error(failure, "prompt", sent) is failure
 
 
 def test_a_tokenizer_that_fails_costs_the_usage_only(client: OpenAI, server: ServerProcess) -> None:

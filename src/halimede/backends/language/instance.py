@@ -133,7 +133,7 @@ class LanguageInstance(Instance):
             prompt = asked.truncation.of(prompt, self._context - (asked.sampling.max_tokens or 1))
         if not prompt:
             raise InvalidArgumentError(
-                "text_input is empty: the model needs at least one token to begin with"
+                "'text_input' is empty: the model needs at least one token to begin with"
             )
         room = self._context - len(prompt)
         if room < 1:

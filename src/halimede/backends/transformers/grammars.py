@@ -1,12 +1,15 @@
 """Forms of texts as llguidance compiles them, and what follows a text's progress through one."""
 
+import re
 from collections import OrderedDict
 from threading import Lock
 from typing import Any, Final
 
+import orjson
 import torch
 from torch import Tensor
 
+from halimede.backends.language.schemas import changed
 from halimede.backends.language.structure import Structure, StructureKind
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 
@@ -15,6 +18,15 @@ _KEPT: Final = 64
 
 _COMPACT: Final[Any] = {"whitespace_flexible": False}
 """JSON has no white space, so that a model cannot go on with it for ever."""
+
+
+_FORMATS: Final = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
+)
+"""Formats of strings that llguidance knows."""
+
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
+_ASCII: Final = {r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]"}
 
 
 class Matcher:
@@ -89,7 +101,13 @@ class Grammars:
             raise UnsupportedError(msg) from None
         try:
             if structure.kind is StructureKind.JSON_SCHEMA:
-                grammar = LLMatcher.grammar_from_json_schema(structure.text, overrides=_COMPACT)
+                schema = orjson.loads(structure.text)
+                if isinstance(schema, dict):
+                    schema = changed(schema, _without_unknown_format)
+                text = orjson.dumps(schema).decode()
+                grammar = LLMatcher.grammar_from_json_schema(text, overrides=_COMPACT)
+            elif structure.kind is StructureKind.REGEX:
+                grammar = grammar_from("regex", _of_ascii(structure.text))
             else:
                 grammar = grammar_from(structure.kind.value, structure.text)
         except ValueError as error:
@@ -112,6 +130,19 @@ class Grammars:
                     f"texts of a form are not possible with this tokenizer: {error}"
                 ) from None
         return self._vocabulary
+
+
+def _without_unknown_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema; a format that nobody checks says nothing, as JSON Schema has it."""
+    known = schema.get("format", "date")
+    if not isinstance(known, str) or known in _FORMATS:
+        return schema
+    return {key: value for key, value in schema.items() if key != "format"}
+
+
+def _of_ascii(regex: str) -> str:
+    r"""The regular expression in which ``\d`` and ``\w`` are letters and digits of ASCII, as in ECMA-262."""
+    return _ESCAPE.sub(lambda found: _ASCII.get(found[0], found[0]), regex)
 
 
 def _first_line(text: str) -> str:

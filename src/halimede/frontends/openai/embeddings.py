@@ -13,10 +13,10 @@ from halimede.core.tensors import Array, Tensor, encode_texts
 from halimede.engine.engine import Engine
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai import fields
-from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import FieldError, respond_error
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.profile import EMBEDDING_REQUEST
 from halimede.frontends.openai.published_fields import check_fields
 from halimede.frontends.openai.requests import Requests
@@ -140,7 +140,7 @@ class Embeddings:
 
     def _keep(self, number: int, response: InferResponse) -> None:
         if response.error is not None:
-            raise client_error(response.error, "input")
+            raise client_error(response.error, "input", {"dimensions": "dimensions", "input": "input"})
         profile = self._known.profile
         name = profile.output.name
         tensor = response.outputs.get(name)

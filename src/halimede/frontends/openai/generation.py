@@ -11,9 +11,9 @@ from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.openai.choice import Choice
-from halimede.frontends.openai.context_errors import client_error
 from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.replies import Replies, Usage
 from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.openai.text_request import TextRequest
@@ -68,7 +68,7 @@ class Generation(TextAnswer):
             return
         if response is not None:
             if response.error is not None:
-                raise client_error(response.error, self._asked.source)
+                raise client_error(response.error, self._asked.source, self._asked.sent)
             text = choice.take(response)
             if self._asked.stream:
                 self._write_text(number, choice, text)

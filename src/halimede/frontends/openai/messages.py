@@ -43,7 +43,8 @@ def _check_content(content: Any, place: str, *, optional: bool) -> None:
         raise FieldError(place, f"'{place}' must be a string or a list of parts")
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text" or not isinstance(part.get("text"), str):
+        texts = ("text", "refusal") if optional else ("text",)  # which only assistants write
+        if kind not in texts or not isinstance(part.get(kind), str):
             shown = f"a part of type '{kind[:32]}'" if isinstance(kind, str) else "something else"
             msg = f"'{place}' has {shown}; only parts of type 'text' are served"
             raise FieldError(place, msg)
@@ -63,11 +64,15 @@ def conversation(
         {
             **message,
             "role": "system" if message["role"] == "developer" and not developer else message["role"],
-            "content": message.get("content") if parts else _joined(message.get("content")),
+            "content": _told(message.get("content"), parts=parts),
         }
         for message in messages
     ]
 
 
-def _joined(content: Any) -> Any:
-    return "".join(part["text"] for part in content) if isinstance(content, list) else content
+def _told(content: Any, *, parts: bool) -> Any:
+    if not isinstance(content, list):
+        return content
+    if parts:
+        return [{"type": "text", "text": part[part["type"]]} for part in content]
+    return "".join(part[part["type"]] for part in content)

@@ -1,8 +1,10 @@
 """A request for chat or completions, read: what each choice asks of the model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from halimede.config.signature import TensorSpec
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Tensor
@@ -12,7 +14,7 @@ from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import conversation, read_messages
 from halimede.frontends.openai.profile import SAMPLING_PARAMETERS
-from halimede.frontends.openai.published_fields import check_fields
+from halimede.frontends.openai.published_fields import FORMS, check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
 from halimede.frontends.openai.template_options import read_template_options
@@ -39,6 +41,7 @@ class TextRequest:
         source: the field of the request that has the prompts.
         id: what the client calls the request, "" for nothing.
         stop_shown: an output ends after the stop word, not before it.
+        sent: what the model calls a field → what the request calls it.
     """
 
     inputs: list[dict[str, Tensor]]
@@ -53,6 +56,7 @@ class TextRequest:
     source: str
     id: str = ""
     stop_shown: bool = False
+    sent: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
@@ -174,7 +178,21 @@ def _read(
         "messages" if chat else "prompt",
         fields.request_id(document),
         stop_shown,
+        _sent(document, profile.prompt, "messages" if chat else "prompt"),
     )
+
+
+def _sent(document: dict[str, Any], prompt: TensorSpec | None, source: str) -> dict[str, str]:
+    """What a model may call a field in its errors → what the request calls it."""
+    names = {name: name for name in document}
+    if document.get("max_completion_tokens") is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    form = next((name for name in FORMS if document.get(name) not in (None, False)), "")
+    if form:
+        names |= dict.fromkeys(("structured_outputs", form), form)
+    if prompt is not None:
+        names[prompt.name] = source
+    return names
 
 
 def _passed_on(

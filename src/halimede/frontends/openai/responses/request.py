@@ -100,7 +100,8 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
         "top_p": _or(document.get("top_p"), 1.0),
         "truncation": "disabled",
     }
-    return ResponseRequest(replace(asked, source="input"), repeated)
+    sent = {name: _NAMES.get(own, own) for name, own in asked.sent.items()}
+    return ResponseRequest(replace(asked, source="input", sent=sent), repeated)
 
 
 def _effort(value: Any) -> dict[str, Any]:
