@@ -91,6 +91,9 @@ COUNTS_GO_ON = Difference(
     "Without latency counters, counters of requests and executions go on; tritonserver leaves them at 0.",
     paths=r"nv_(inference_(request_success|request_failure|count|exec_count)|cache_num_(hits|misses)_per_model)\{",
 )
+NO_NAME_OF_A_MODEL = Difference(
+    "The load of a name that no model can have is refused as such, as in later versions; 2.51 looks for the model.",
+)
 CONTENTS_OF_NO_INPUT = Difference(
     "raw_input_contents of which no input has the data are refused; tritonserver ignores them.",
 )

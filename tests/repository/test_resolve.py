@@ -97,7 +97,6 @@ def test_settings_that_no_model_completes_must_be_valid_at_once(
     [
         "dynamic_batching { preferred_batch_size: [ 2 ] }",
         "sequence_batching { oldest { preferred_batch_size: [ 2 ] } }",
-        "max_batch_size: 1 dynamic_batching { preferred_batch_size: [ 2 ] }",
         'dynamic_batching { } parameters { key: "dynamic_batching.max_tokens" value { string_value: "9" } }',
     ],
 )

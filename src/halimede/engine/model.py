@@ -200,6 +200,11 @@ class Model:
                 what = f"ending an instance of '{self.name}' version {self.version}"
                 background.start(what, self._end(entry), self._ending)
 
+    async def instances_ended(self) -> None:
+        """Return when every instance that was taken away is closed, unless it has sequences, which may take long."""
+        if self._ending and self._sequences is None:
+            await asyncio.wait(self._ending)
+
     async def _end(self, entry: LoadedInstance) -> None:
         """Send the instance no more batches, and close it when what it has under way is over."""
         instance = entry.instance

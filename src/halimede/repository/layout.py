@@ -11,6 +11,20 @@ def is_directory_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
+def check_model_name(name: str) -> None:
+    """Refuse names that no model of a repository can have.
+
+    Raises:
+        InvalidArgumentError: the text is tritonserver's.
+    """
+    if not name.strip():
+        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+    if "/" in name or ".." in name:
+        raise InvalidArgumentError(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+
+
 def check_repositories(repositories: Sequence[Path]) -> None:
     """Refuse repositories that cannot be read.
 

@@ -62,7 +62,6 @@ def cut(part: bytes, shape: list[int]) -> Step:
 
 
 BODIES = (
-    "",
     " ",
     "{",
     "[]",

@@ -24,7 +24,7 @@ from tests.conformance.differences import (
     DECODED_NAME,
     LOAD_MISTAKE,
     NO_BASE64,
-    OUTSIDE_THE_REPOSITORY,
+    NO_NAME_OF_A_MODEL,
     UNREADABLE_UNLOAD,
 )
 from tests.conformance.servers import Setting
@@ -155,7 +155,7 @@ NONE = Setting(flags=(), models=("add_sub",))
 POLL = Setting(flags=("--model-control-mode=poll", "--repository-poll-secs=3600"), models=("add_sub",))
 
 UNLOADED_NAMES = {"a%2Fb": DECODED_NAME, "add_sub%00": DECODED_NAME}
-LOADED_NAMES = {**UNLOADED_NAMES, "%20": DECODED_NAME, "..": OUTSIDE_THE_REPOSITORY}
+LOADED_NAMES = {**UNLOADED_NAMES, **dict.fromkeys(("...", "..", "%20", "a..b"), NO_NAME_OF_A_MODEL)}
 
 CASES: list[Case] = [
     case(
@@ -440,14 +440,12 @@ CASES: list[Case] = [
         for name in NAMES
         if name != "add_sub/1"
     ),
-    case("gRPC load of ...", rpc("RepositoryModelLoad", model_name="...")),
-    case("gRPC load of a path", rpc("RepositoryModelLoad", model_name="a/b")),
-    case(
-        "gRPC load of a path outside",
-        rpc("RepositoryModelLoad", model_name="../models/add_sub"),
-        differs=OUTSIDE_THE_REPOSITORY,
+    *(
+        case(
+            f"gRPC load of {name!r}", rpc("RepositoryModelLoad", model_name=name), differs=NO_NAME_OF_A_MODEL
+        )
+        for name in ("", " ", "...", "a/b", "../models/add_sub")
     ),
-    case("gRPC load of a blank", rpc("RepositoryModelLoad", model_name=" ")),
     case("load in a repository", post("/v2/repository/other/models/add_sub/load")),
     case("unload in a repository", post("/v2/repository/other/models/add_sub/unload")),
     case("GET of a load", get("/v2/repository/models/add_sub/load")),

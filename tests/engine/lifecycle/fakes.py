@@ -119,6 +119,9 @@ class FakeModel:
     def end_sequences(self) -> None:
         """There are none."""
 
+    async def instances_ended(self) -> None:
+        """It has no instances that could be taken away."""
+
     async def drained(self) -> None:
         await self._idle.wait()
 

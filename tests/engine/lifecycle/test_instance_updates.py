@@ -96,6 +96,7 @@ def test_requests_go_on_while_instances_come_and_go(repository: Path, dynamic: s
             assert len(after) == count
             kept = [instance for instance in after if instance in before]
             assert len(kept) == min(count, len(before))
+            assert not model._ending, "the load answers when those that go are closed"  # noqa: SLF001 - as below
             await server.more_than(len(server.answers) + 20)
             before = after
         assert model_of(server, "echo") is model, "nothing was loaded again"

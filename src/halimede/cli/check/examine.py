@@ -1,6 +1,6 @@
 """Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -181,15 +181,13 @@ def _examine_model(
     placed = placement(config, visible_gpus())
     normalise(config, placed.gpus)
     named = is_nowhere(config, directory) or any(each.where in ("backend", "platform") for each in problems)
-    found = find_problems(config, placed.gpus, placed.missing, complete=False)
-    if is_ensemble(config) or (config.max_batch_size and not _are_unread(found)):
-        found = find_problems(config, placed.gpus, placed.missing)  # nothing will complete the configuration
+    found = find_problems(config, placed.gpus, placed.missing, complete=is_ensemble(config))
     problems += [each for each in found if not (named and each.where == "backend")]
     problems += agent_problems(config, directory, agents)
     problems += resource_problems(config)
     if not named:
         problems += unknown_backend(config, directory)
-    sound = _are_unread(problems)
+    sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
     problems += [
         *_labels(config, directory),
         *_warmup_files(config, directory),
@@ -238,11 +236,6 @@ def _examine_replaced(result: Examination, path: Path, agents: Path) -> Examinat
         warning = Problem(result.name, "model_repository_agents", message)
         result.warnings.append(_place(warning, path, result.locations))
     return result
-
-
-def _are_unread(problems: Iterable[Problem]) -> bool:
-    """Whether the backend can open the model in spite of them."""
-    return all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
 
 
 def _place(problem: Problem, path: Path, locations: Locations) -> Finding:

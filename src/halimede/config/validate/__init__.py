@@ -47,7 +47,7 @@ def find_problems(
     """
     return [
         *_setting_problems(config),
-        *(batch_size_problems(config) if complete else ()),
+        *(batch_size_problems(config) if complete or config.max_batch_size else ()),
         *state_problems(config),
         *tensor_problems(config),
         *batch_tensor_problems(config),
@@ -97,16 +97,13 @@ def validate_settings(config: ModelConfig, *, complete: bool) -> None:
         InvalidArgumentError: the gravest of what is wrong.
     """
     completed = (
-        chain(
-            batch_size_problems(config),
-            tensor_problems(config),
-            batch_tensor_problems(config),
-            token_problems(config),
-        )
+        chain(tensor_problems(config), batch_tensor_problems(config), token_problems(config))
         if complete
         else ()
     )
-    for problem in chain(_setting_problems(config), completed):
+    # one that the model sets is not known yet
+    sizes = batch_size_problems(config) if complete or config.max_batch_size else ()
+    for problem in chain(_setting_problems(config), sizes, completed):
         raise InvalidArgumentError(problem.message)
 
 

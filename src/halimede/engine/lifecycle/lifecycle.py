@@ -44,7 +44,7 @@ from halimede.engine.memory.model_memory import ModelMemory
 from halimede.engine.scheduling.rate_limits.limiter import RateLimiter
 from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import ControlMode, EngineSettings
-from halimede.repository.layout import check_repositories
+from halimede.repository.layout import check_model_name, check_repositories
 from halimede.repository.namespace import Namespace
 from halimede.repository.overrides import Override, OverrideFilesError, parse_parameters
 from halimede.repository.snapshots import Snapshot
@@ -280,6 +280,7 @@ class Lifecycle:
             OutOfMemoryError: there is no memory for it, or no room in the budget.
         """
         self._require_explicit()
+        check_model_name(name)
         try:
             override = parse_parameters(parameters)
         except OverrideFilesError as error:
@@ -299,6 +300,7 @@ class Lifecycle:
     async def _load_wanted(self, name: str, override: Override) -> None:
         with self._operations.wanted(name):
             await self._operations.load(name, partial(self._load, override=override))
+        await self._loader.instances_ended(name)  # without its turn: it may take long
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Let no new requests reach the model, and return; it is gone once those in flight are answered.

@@ -343,6 +343,13 @@ class ModelLoader:
         if failures:
             raise self._failed(record, [], failures)
 
+    async def instances_ended(self, name: str) -> None:
+        """Return when the instances that loads took away from the model are closed."""
+        record = self._table.records.get(name)
+        for model in list(record.models.values()) if record is not None else ():
+            if isinstance(model, Model):
+                await model.instances_ended()
+
     async def _change_instances_of(self, serving: Serving, model: Model, config: ModelConfig) -> None:
         """Let a version go on with the instances that the configuration asks for."""
         assert serving.holding is not None, "only ensembles have none"
