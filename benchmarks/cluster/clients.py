@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from time import thread_time_ns
 
 from benchmarks.cluster.instances import Instance
-from benchmarks.cluster.times import CONNECT_S, REFUSAL_S
+from benchmarks.cluster.times import CONNECT_S
 from benchmarks.cluster.virtual_loop import VirtualLoop
 from halimede.hosting.errors import ApiError
 from halimede.hosting.routing.selection import choose_target, choose_variant
@@ -152,8 +152,7 @@ class _Request:
         assert target is not None
         self._clients.outcomes.sent_again += 1
         if placement is None:
-            target.refuses = True
-            self._clients.loop.call_later(REFUSAL_S, target.accept)
+            target.refuse()
         else:
             placement.failed(UNREACHABLE)
             placement.release()

@@ -39,6 +39,3 @@ PING_S = 0.001
 
 CONNECT_S = 2.0
 """So long the host waits for a connection to an instance before it tries another (`routing.invocations`)."""
-
-REFUSAL_S = 1.0
-"""So long an instance that accepts no connection gets no requests (likewise)."""

@@ -38,6 +38,11 @@ def hanging(instance: FakeInstance) -> Iterator[None]:
         over.set()
 
 
+def leave(_: Received) -> Reply:
+    """Break off without an answer."""
+    raise ConnectionResetError
+
+
 def chunked(*pieces: bytes) -> bytes:
     """An invocation whose body comes in chunks."""
     return request("Transfer-Encoding: chunked") + b"".join(
@@ -400,3 +405,21 @@ def test_copies_arrive_in_the_order_in_which_the_invocations_ended() -> None:
             invoke(client, b"%d" % number)
         wait_until(lambda: answered(of) == 30)
         assert [int(each.body) for each in of.shadow.seen] == list(range(30))
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("way", ["refuses", "breaks off"])
+def test_an_instance_that_gives_no_answer_is_not_preferred_as_it_has_the_fewest_copies(way: str) -> None:
+    with shadowed(shadows=2) as of:
+        assert of.shadow is not None
+        if way == "refuses":
+            of.shadow.close()
+        else:
+            of.shadow.invoke = leave
+        client = of.host.client()
+        for number in range(1, 31):
+            invoke(client)
+            wait_until(lambda number=number: of.counts.answered == number, "the end of the copy")  # type: ignore[misc]
+        counts = of.counts
+        assert counts.server_errors + counts.client_errors <= 10
+        assert counts.answered == 30

@@ -21,6 +21,7 @@ from halimede.hosting.store.places import ListedObject
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.dependencies import JobDependencies
+from halimede.hosting.transform.exchange import RefusedError
 from halimede.hosting.transform.job_record import JobRecord
 from halimede.hosting.transform.lanes import Lane, Lanes
 from halimede.hosting.transform.spec import TransformSpec
@@ -169,6 +170,8 @@ class FakeExchanges:
         world = self._world
         world.payloads.append(body)
         world.most = max(world.most, lane.target.inflight)
+        if lane.target in world.refusing:
+            raise RefusedError("the instance accepts no connection")
         answering = asyncio.ensure_future(asyncio.sleep(world.latency_s))  # sleeps: in virtual time
         await asyncio.wait({answering, lane.lost}, return_when=asyncio.FIRST_COMPLETED)
         answering.cancel()
@@ -206,6 +209,7 @@ class World:
         model: answers with a status and a body.
         parameters: what the model says of how it likes its requests.
         told: what jobs have told.
+        refusing: instances that accept no connection.
     """
 
     def __init__(self, loop: VirtualLoop, directory: Path) -> None:
@@ -222,6 +226,7 @@ class World:
         self.model: Callable[[bytes], tuple[int, bytes]] = shout
         self.parameters: dict[str, Any] = {}
         self.told: list[str] = []
+        self.refusing: set[Target] = set()
         self.tags: dict[str, Mapping[str, str]] = {}
         self.models: dict[str, dict[str, Any]] = {"m": {"PrimaryContainer": {"Image": "x"}}}
         self.transforms: Transforms

@@ -187,13 +187,7 @@ class Processing:
 
     def _leave_alone(self, slot: Slot) -> None:
         """Send nothing to an instance for a moment."""
-        slot.target.refuses = True
-
-        def accept() -> None:
-            slot.target.accept()
-            self._slots.grant()
-
-        asyncio.get_running_loop().call_later(self._settings.refusal_s, accept)
+        slot.target.refuse(self._settings.refusal_s, self._slots.grant)
 
     async def _ask(
         self, slot: Slot, request: AsyncRequest, body: bytes | Path, headers: Mapping[str, str]

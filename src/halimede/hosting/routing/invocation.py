@@ -448,8 +448,13 @@ class Invocation:
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""
         self._upstream = None
-        if self._done or (self._response is None and self._go_elsewhere()):
+        if self._done:
             return
+        if self._response is None:
+            if self._target is not None and self._variant.residency is None:
+                self._target.refuse()  # others hold what it holds
+            if self._go_elsewhere():
+                return
         if self._request.withdraw():
             self._fail(no_answer(self._route, self._container_name, reason), model=True)
         else:

@@ -31,9 +31,6 @@ _TICK_S = 0.25
 _CONNECT_S = 2.0
 """So long an instance may take to accept a connection while there are others that may: its machine may be gone."""
 
-_REFUSAL_S = 1.0
-"""So long an instance that accepts no connection gets no requests that others can take."""
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -181,8 +178,7 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
         if isinstance(error, TimeoutError) and not invocation.has_choice:
             invocation.expire()
             return
-        target.refuses = True
-        asyncio.get_running_loop().call_later(_REFUSAL_S, target.accept)
+        target.refuse()
         invocation.refused(
             f"the instance accepts no connection ({error.strerror or error or 'it does not answer'})"
         )

@@ -1,5 +1,6 @@
 """Which endpoints there are and where their requests go. Lives on the event loop; the control plane changes it."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,6 +13,9 @@ from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import AsyncSpec, Variant
 from halimede.hosting.substrates.base import RunningInstance
 
+_REFUSAL_S = 1.0
+"""So long an instance that gave no answer gets no requests that others can take."""
+
 
 @dataclass(slots=True, eq=False)
 class Target:
@@ -22,7 +26,8 @@ class Target:
         pool: connections to it.
         inflight: requests that have been sent to it by this process and not been answered.
         draining: it gets no new requests.
-        refuses: it has accepted no connection a moment ago: requests go to others, if there are any.
+        refuses: it has accepted no connection, or broken off without an answer, a moment ago: requests go to others, if
+            there are any. Such an instance has the fewest requests in flight, and must not be preferred for that.
         on_idle: called when a request has been answered and no other is under way.
         elsewhere: how many requests other processes have sent to it that have not been answered; None if there are no
             such processes.
@@ -35,15 +40,29 @@ class Target:
     refuses: bool = False
     on_idle: Callable[[], None] | None = None
     elsewhere: Callable[[], int] | None = None
+    _accepting: asyncio.TimerHandle | None = field(default=None, init=False, repr=False)
 
     @property
     def outstanding(self) -> int:
         """Requests that any process has sent to it and that have not been answered."""
         return self.inflight if self.elsewhere is None else self.inflight + self.elsewhere()
 
-    def accept(self) -> None:
-        """It may be tried again."""
-        self.refuses = False
+    def refuse(self, seconds: float = _REFUSAL_S, on_accept: Callable[[], None] | None = None) -> None:
+        """It has given no answer, and gets no requests for a while that others can take.
+
+        Args:
+            seconds: how long.
+            on_accept: called when it may be tried again.
+        """
+        if self._accepting is not None:
+            self._accepting.cancel()
+        self.refuses = True
+        self._accepting = asyncio.get_running_loop().call_later(seconds, self._accept, on_accept)
+
+    def _accept(self, on_accept: Callable[[], None] | None) -> None:
+        self.refuses, self._accepting = False, None
+        if on_accept is not None:
+            on_accept()
 
     def answered(self) -> None:
         """One of its requests is over."""

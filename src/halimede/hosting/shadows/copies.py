@@ -192,13 +192,11 @@ class Copies:
         )
 
     def _target(self, shadow: VariantRoute) -> Target | None:
-        """The instance with the fewest requests, if it may get one more."""
-        best, fewest = None, self._settings.in_flight
-        for target in shadow.targets:
-            outstanding = target.outstanding
-            if outstanding < fewest and not target.draining:
-                best, fewest = target, outstanding
-        return best
+        """The instance with the fewest requests, if it may get one more; those that give no answers come last."""
+        able = [each for each in shadow.targets if not each.draining]
+        able = [each for each in able if not each.refuses] or able
+        best = min(able, key=lambda target: target.outstanding, default=None)
+        return best if best is not None and best.outstanding < self._settings.in_flight else None
 
     # the sender
 
@@ -221,6 +219,8 @@ class Copies:
         if copy is None:
             return
         shadow = copy.shadow
+        if done.refused and copy.target is not None:
+            copy.target.refuse()
         self._leave(copy)
         is_ok = 200 <= done.status < 300
         overhead = max(self._now_ns() - copy.since_ns - done.model_ns, 0)

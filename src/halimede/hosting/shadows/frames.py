@@ -70,12 +70,14 @@ class Sent(NamedTuple):
         status: the instance's; 0 for no answer.
         model_ns: from when it was sent until the answer was complete.
         compares: it is in `Results` later.
+        refused: the instance accepted no connection, or broke off before it answered.
     """
 
     number: int
     status: int
     model_ns: int
     compares: bool
+    refused: bool = False
 
 
 class Returned(NamedTuple):

@@ -101,7 +101,10 @@ class Sender:
         # in one turn: what is compared is told after this
         self.frames.send(
             Done(
-                [Sent(each.job.number, each.status, each.model_ns, self._is_compared(each)) for each in done]
+                [
+                    Sent(each.job.number, each.status, each.model_ns, self._is_compared(each), each.refused)
+                    for each in done
+                ]
             )
         )
 

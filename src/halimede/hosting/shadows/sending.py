@@ -20,6 +20,7 @@ class Sending:
     Attributes:
         job: what was asked for.
         status: the instance's; 0 for no answer.
+        refused: the instance accepted no connection, or broke off before it answered.
         model_ns: from when it was sent until the answer was complete.
         answer: with success, if it is wanted and small enough.
     """
@@ -29,6 +30,7 @@ class Sending:
         "_connection",
         "_data",
         "_head",
+        "_is_answered",
         "_on_sent",
         "_sent_ns",
         "_size",
@@ -38,6 +40,7 @@ class Sending:
         "job",
         "model_ns",
         "primary",
+        "refused",
         "status",
     )
 
@@ -52,6 +55,7 @@ class Sending:
         """
         self.job = job
         self.status = 0
+        self.refused = False
         self.model_ns = 0
         self.answer: Answer | None = None
         self.answer_bytes = answer_bytes
@@ -60,6 +64,7 @@ class Sending:
         self._data: list[bytes] | None = None
         self._size = 0
         self._sent_ns = 0
+        self._is_answered = False
         self._on_sent: OnSent | None = on_sent
         self._connection: UpstreamConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -79,6 +84,7 @@ class Sending:
         try:
             connection = await pool.connect()
         except OSError:
+            self.refused = True
             self._end(0)
             return
         except Exception:
@@ -110,6 +116,7 @@ class Sending:
     def response_begun(self, head: ResponseHead) -> None:
         """The head of the answer is there."""
         self._head = head
+        self._is_answered = True
         if (self.primary is not None or self.job.returns) and 200 <= head.status < 300:
             self._data = []
 
@@ -131,6 +138,7 @@ class Sending:
 
     def response_failed(self, reason: str) -> None:
         """There is no answer, or no more of it."""
+        self.refused = not self._is_answered
         self._end(0)
 
     def request_writable(self) -> None:

@@ -61,17 +61,18 @@ class JobFleet(Protocol):
 
 async def execution_parameters(lanes: Lanes) -> Mapping[str, Any]:
     """What an instance says of how it likes its requests (``GET /execution-parameters``), if it does."""
-    target = next(iter(lanes.targets), None)
-    if target is None:
-        return {}
-    try:
-        status, body = await call(
-            target.pool, "GET", "/execution-parameters", timeout_s=_PARAMETERS_TIMEOUT_S
-        )
-        found = orjson.loads(body) if status == 200 else {}
-    except (CallError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    for target in list(lanes.targets):
+        try:
+            status, body = await call(
+                target.pool, "GET", "/execution-parameters", timeout_s=_PARAMETERS_TIMEOUT_S
+            )
+            found = orjson.loads(body) if status == 200 else {}
+        except CallError:
+            continue  # another one may answer
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,19 @@ from halimede.hosting.http.call import CallError
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.transform.lanes import Lane
 
+_CONNECT_S = 10.0
+"""So long an instance may take to accept a connection: its machine may be gone."""
+
 _PIECE_BYTES = 1 << 20
 _ANSWER_BYTES = 512 << 20
 """Of an answer that is kept in memory."""
 
 _ERROR_BYTES = 1 << 16
 """Of an answer that is no success."""
+
+
+class RefusedError(CallError):
+    """The instance accepts no connection: it has not got the request."""
 
 
 class _Answer:
@@ -99,6 +106,7 @@ async def exchange(lane: Lane, head: bytes, body: bytes, timeout_s: float) -> tu
 
     Raises:
         TimeoutError: there is no answer within the time.
+        RefusedError: the instance accepts no connection.
         CallError: there will be none; the text says why.
     """
     async with asyncio.timeout(timeout_s), _answer(lane, pauses=False) as (connection, answer):
@@ -114,6 +122,7 @@ async def exchange_stream(
 
     Raises:
         TimeoutError: there is no answer within the time.
+        RefusedError: the instance accepts no connection.
         CallError: there will be none; the text says why.
         TransformError: there is nothing to read.
     """
@@ -162,13 +171,15 @@ async def _answer(lane: Lane, *, pauses: bool) -> AsyncIterator[tuple[UpstreamCo
     """A connection to an instance, and what is to take its answer, which fails if the instance goes.
 
     Raises:
-        CallError: the instance accepts no connection.
+        RefusedError: the instance accepts no connection.
     """
     pool = lane.target.pool
     try:
-        connection = pool.idle() or await pool.connect()
-    except OSError as error:
-        raise CallError(f"the instance accepts no connection ({error.strerror or error})") from None
+        async with asyncio.timeout(_CONNECT_S):
+            connection = pool.idle() or await pool.connect()
+    except OSError as error:  # a time that is over is one as well
+        why = error.strerror or error or "it does not answer"
+        raise RefusedError(f"the instance accepts no connection ({why})") from None
     answer = _Answer(connection, pauses=pauses)
 
     def lost(_: asyncio.Future[None]) -> None:

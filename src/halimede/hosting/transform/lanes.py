@@ -29,6 +29,7 @@ class Lanes:
 
     Attributes:
         each: requests at a time for each instance.
+        patience_s: how long there may be no instance at all.
     """
 
     def __init__(self, each: int, patience_s: float) -> None:
@@ -39,7 +40,7 @@ class Lanes:
             patience_s: how long there may be no instance at all.
         """
         self.each = each
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._lost: dict[Target, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
 
@@ -55,7 +56,8 @@ class Lanes:
             JobError: there has been no instance for too long.
         """
         while True:
-            target = min(self._lost, key=lambda each: each.inflight, default=None)
+            able = [each for each in self._lost if not each.refuses]
+            target = min(able, key=lambda each: each.inflight, default=None)
             if target is not None and target.inflight < self.each:
                 target.inflight += 1
                 return Lane(target, self._lost[target])
@@ -65,16 +67,20 @@ class Lanes:
         """Return when a place may have become free."""
         changed = self._changed
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if self._lost else self._patience_s):
+            async with asyncio.timeout(None if self._lost else self.patience_s):
                 await changed.wait()
             return
-        msg = f"there has been no instance for {self._patience_s:g} seconds; the logs of those that were there say why"
+        msg = f"there has been no instance for {self.patience_s:g} seconds; the logs of those that were there say why"
         raise JobError("InternalServerError", msg)
 
     def release(self, lane: Lane) -> None:
         """Give a place back."""
         lane.target.inflight -= 1
         self._tell()
+
+    def refuse(self, lane: Lane) -> None:
+        """The instance gave no answer: for a moment, others get the requests, if there are any."""
+        lane.target.refuse(on_accept=self._tell)
 
     def _tell(self) -> None:
         self._changed.set()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from halimede.hosting.http.call import CallError
-from halimede.hosting.transform.exchange import exchange, exchange_stream, head_of
+from halimede.hosting.transform.exchange import RefusedError, exchange, exchange_stream, head_of
 from halimede.hosting.transform.failures import TransformError
 from halimede.hosting.transform.lanes import Lane, Lanes
 from halimede.hosting.transform.spec import TransformSpec
@@ -87,16 +87,25 @@ class Sender:
     async def _again(self, once: Callable[[Lane], Awaitable[tuple[int, bytes]]]) -> bytes:
         tries = lost = 0
         backoff = _BACKOFF_S
+        loop = asyncio.get_running_loop()
+        refused: float | None = None  # since when
         while True:
             lane = await self._lanes.acquire()
             try:
                 status, body = await once(lane)
+            except RefusedError as error:
+                self._lanes.refuse(lane)
+                refused = loop.time() if refused is None else refused
+                if loop.time() - refused <= self._lanes.patience_s:
+                    continue  # it is noticed in time that the instance is gone
+                raise TransformError("InternalServerError", f"the model gave no answer: {error}") from None
             except TimeoutError:
                 tries += 1
                 failure = TransformError(
                     "InternalServerError", f"the model did not answer within {self._timeout_s:g} seconds"
                 )
             except CallError as error:
+                self._lanes.refuse(lane)
                 lost += 1
                 failure = TransformError("InternalServerError", f"the model gave no answer: {error}")
             else:
@@ -111,6 +120,7 @@ class Sender:
             if tries > self._retries or lost > max(_LOST_TRIES, self._retries):
                 raise failure
             await asyncio.sleep(backoff)
+            refused = None
             backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
 
 

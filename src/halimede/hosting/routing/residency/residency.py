@@ -33,9 +33,6 @@ _TICK_S = 0.1
 _FORGET_NS = 1_000_000_000
 """How often models are looked for of which nothing has to be known any more."""
 
-_REFUSAL_S = 1.0
-"""So long an instance that was not to be reached gets no requests that others can take."""
-
 _PLACES = 3
 """After so many instances that could not load a model, those that wait for it are told so."""
 
@@ -218,7 +215,7 @@ class MultiModelResidency:
         """An instance did not run a request: whether something is done about it."""
         if status != UNREACHABLE:
             return holder.handle_not_run(entry, status)
-        self._refused(holder.target)
+        holder.target.refuse()
         return len(self._holders) > 1
 
     def cancel(self, on_placed: OnPlaced) -> None:
@@ -236,18 +233,13 @@ class MultiModelResidency:
                 waiter.on_placed(placement)
         elif isinstance(entry.failure, ElsewhereError):
             if entry.failure.is_unreachable:
-                self._refused(holder.target)
+                holder.target.refuse()
             self._place_again(entry.model, waiters)
         elif entry.failure is not None:
             for waiter in waiters:
                 waiter.on_placed(entry.failure)
         else:  # it went while others made room for it
             self._place_again(entry.model, waiters)
-
-    def _refused(self, target: Target) -> None:
-        """An instance is not to be reached: for a while, models are loaded elsewhere."""
-        target.refuses = True
-        asyncio.get_running_loop().call_later(_REFUSAL_S, target.accept)
 
     def _loaded(self, holder: Holder, entry: Entry) -> None:
         """Learn what models take, and which machine has the archive."""
