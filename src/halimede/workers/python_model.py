@@ -12,7 +12,7 @@ from halimede.backends.base import BackendModel, BackendOptions, Instance, Insta
 from halimede.config.document import config_document
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
-from halimede.core.errors import InternalError, InvalidArgumentError
+from halimede.core.errors import InternalError
 from halimede.workers.encoding import encode_states
 from halimede.workers.environments import Environment
 from halimede.workers.host import Launch, WorkerHost, WorkerName, policy_settings
@@ -26,8 +26,6 @@ from halimede_worker.messages import wire
 logger = logging.getLogger("halimede")
 
 _BACKEND_ENVIRONMENT: Final = "pb_exec_env_model.py.tar.gz"
-
-_BAD_CHARACTERS: Final = frozenset(";|&$`<>()[]{}\\\"'*?~#!")
 
 
 class PythonModel(BackendModel):
@@ -127,8 +125,6 @@ class PythonModel(BackendModel):
 
     def create_instance(self, spec: InstanceSpec) -> Instance:
         """An instance whose process runs and whose model has initialized."""
-        if not _BAD_CHARACTERS.isdisjoint(spec.name):
-            raise InvalidArgumentError("Invalid stub name: contains invalid characters")
         source = self.source
         signature = Signature.from_config(source.config)
         with self._lock:  # instances are created side by side
