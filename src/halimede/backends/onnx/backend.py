@@ -17,6 +17,7 @@ import onnxruntime
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
+from halimede.backends.file_looks import looks
 from halimede.backends.onnx.bound import bound_runs
 from halimede.backends.onnx.device import DeviceRuns, device_runs
 from halimede.backends.onnx.log import bring_messages_into_log
@@ -39,6 +40,7 @@ Run = Callable[[list[str], dict[str, Array], Any], Sequence[Array]]
 _ONNX_BFLOAT16 = 16  # TensorProto.BFLOAT16
 bring_messages_into_log()
 
+_UNREADABLE = re.compile("Protobuf parsing failed|No graph was found|does not have a graph")
 _STATUS = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 
 
@@ -101,7 +103,10 @@ class OnnxModel(BackendModel):
             # a session keeps the bytes that it is given.
             session = onnxruntime.InferenceSession(str(self._path), options, [*chosen], enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no common base
-            raise onnx_error(error) from error
+            raised = onnx_error(error)
+            if _UNREADABLE.search(raised.message) and (found := looks(self._path)):
+                raised = InternalError(f"{raised.message} ({found})")
+            raise raised from error
         started = session.get_providers()
         for name, _ in chosen:
             if name not in started:  # onnxruntime only logs that
