@@ -204,6 +204,18 @@ def test_impossible_cuts_are_refused(model: Model, inputs: dict[str, object], to
     assert told in str(asked.wait().error)
 
 
+def test_a_prompt_may_be_tokens(model: Model) -> None:
+    asked = with_inputs(Asked("", stream=False, max_tokens=2), prompt_token_ids=[97, 98])
+    model.ask(asked)
+    model.go_on()
+    assert asked.wait().text == "abcd"
+    assert asked.outputs[tensors.INPUT_TOKENS] == 2
+    for wrong in ("ab", [-1], [True], [1.5]):
+        asked = with_inputs(Asked(""), prompt_token_ids=wrong)
+        model.ask(asked)
+        assert "'prompt_token_ids' must be a list of token ids" in str(asked.wait().error)
+
+
 def test_log_probabilities_may_name_tokens_by_their_ids(model: Model) -> None:
     asked = with_inputs(
         Asked("a", stream=False, max_tokens=2), logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True

@@ -151,6 +151,18 @@ def test_callers_at_once_get_what_each_gets_alone(client: OpenAI, wanted: Wanted
     assert replies == [wanted.after(prompt) for prompt in prompts]
 
 
+def test_a_prompt_may_be_token_ids(client: OpenAI, wanted: Wanted) -> None:
+    tokens = wanted.tokenizer.encode(PROMPT)
+    options: Any = {"model": "tiny", "max_tokens": TOKENS, "temperature": 0}
+    reply = client.completions.create(prompt=tokens, **options)
+    assert reply.choices[0].text == wanted.after(PROMPT)
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == len(tokens)
+    several = client.completions.create(prompt=[tokens, tokens[:2]], **options)
+    assert several.choices[0].text == wanted.after(PROMPT)
+    assert len(several.choices) == 2
+
+
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "thing"}}}},
      "response_format.json_schema.schema"),
@@ -169,6 +181,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"truncation_side": "up"}, "truncation_side"),
     ("chat", {"allowed_token_ids": [1 << 20]}, "allowed_token_ids"),
     ("completions", {"logprobs": 99}, "logprobs"),
+    ("completions", {"prompt": [1 << 30]}, "prompt"),
+    ("completions", {"prompt": [5], "echo": True}, "echo"),
+    ("completions", {"echo": True, "logprobs": 1}, "echo"),
+    ("completions", {"max_tokens": 0}, "max_tokens"),
     ("completions", {"prompt": "", "add_special_tokens": False}, "prompt"),
     ("completions", {"prompt": "moon " * CONTEXT}, "prompt"),
 ]  # fmt: skip

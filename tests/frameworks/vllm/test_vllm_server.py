@@ -176,6 +176,14 @@ def test_wrong_embedding_requests_are_refused(server: ServerProcess, asked: str,
     assert told in body["error"]
 
 
+def test_prompts_and_inputs_may_be_token_ids(client: OpenAI) -> None:
+    reply = client.embeddings.create(model="pooler", input=[[5, 6], [7]], encoding_format="float")
+    assert len(reply.data) == 2
+    assert reply.usage.prompt_tokens == 3
+    tokens = [byte + 3 for byte in b"words"]
+    assert client.completions.create(model="echo", prompt=tokens).choices[0].text == "words"
+
+
 def test_what_a_model_cannot_do_is_refused(server: ServerProcess) -> None:
     assert generate(server, "pooler", text_input="a") == (
         400,

@@ -13,6 +13,7 @@ import pytest
 from openai import OpenAI
 from openapi_spec_validator import validate
 
+import halimede
 from halimede.frontends.openai.openapi import DESCRIBED
 from halimede.frontends.openai.routes import Call, find_route
 from halimede.frontends.tokens import token_line
@@ -43,8 +44,17 @@ def test_the_openapi_document_has_the_calls(server: ServerProcess) -> None:
     assert status == 200
     paths = [path for described in DESCRIBED.values() for path in described.paths]
     assert set(DESCRIBED) == set(Call)
-    assert set(paths) == {path for path in document["paths"] if path.startswith("/v1/")}
+    assert {path for path in paths if path.startswith("/v1/")} == {
+        path for path in document["paths"] if path.startswith("/v1/")
+    }
+    assert set(paths) <= document["paths"].keys()
     assert all(find_route(path) is not None for path in paths)
+
+
+def test_probes_for_vllm_find_what_they_look_for(server: ServerProcess) -> None:
+    assert server.get("/health") == (200, b"")
+    status, body = server.get("/version")
+    assert (status, json.loads(body)) == (200, {"version": halimede.__version__})
 
 
 def test_chat_renders_the_template_of_the_model(client: OpenAI) -> None:
@@ -207,6 +217,9 @@ REFUSED: list[tuple[str, dict[str, Any], type[openai.APIStatusError], str, str |
     ("completions", {"model": "squash", "prompt": "x"}, openai.BadRequestError, "it serves: embeddings", "model"),
     ("completions", {"prompt": "x"}, openai.BadRequestError, "'model' must be a string", "model"),
     ("completions", {"model": "plain", "prompt": [1, 2]}, openai.BadRequestError, "token ids", "prompt"),
+    ("completions", {"model": "plain", "prompt": [[1], "a"]}, openai.BadRequestError, "lists", "prompt"),
+    ("completions", {"model": "plain", "prompt": [[]]}, openai.BadRequestError, "lists", "prompt"),
+    ("completions", {"model": "plain", "prompt": [-1]}, openai.BadRequestError, "from 0", "prompt"),
     ("completions", {"model": "plain", "prompt": []}, openai.BadRequestError, "not empty", "prompt"),
     ("completions", {"model": "plain", "prompt": "x", "seed": 1}, openai.BadRequestError, "'seed'", "seed"),
     ("completions", {"model": "plain", "prompt": "x", "max_tokens": 1}, openai.BadRequestError, "take", "max_tokens"),

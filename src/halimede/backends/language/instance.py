@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from threading import Condition, Thread
 from time import monotonic, monotonic_ns, sleep
 from typing import Final
@@ -14,7 +15,7 @@ from halimede.backends.language.counts import TextCounter
 from halimede.backends.language.engine import Engine, failure_of
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
-from halimede.backends.language.text_request import read_text_request
+from halimede.backends.language.text_request import TextRequest, read_text_request
 from halimede.backends.language.tokenizer import Tokenizer
 from halimede.backends.language.tools.formats import ToolFormat
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
@@ -128,7 +129,7 @@ class LanguageInstance(Instance):
         if asked.sampling.structure is not None:
             self._beginning = False  # the step does not wait while a form is compiled
             self._engine.check(asked.sampling)
-        prompt = self._tokenizer.encode(asked.prompt, special=asked.special)
+        asked, prompt = self._prompt(asked)
         if asked.truncation is not None:
             prompt = asked.truncation.of(prompt, self._context - (asked.sampling.max_tokens or 1))
         if not prompt:
@@ -144,6 +145,17 @@ class LanguageInstance(Instance):
             raise InvalidArgumentError(msg)
         room = min(room, asked.sampling.max_tokens or room)
         return Generation(request, send, asked, prompt, room, self._tokenizer)
+
+    def _prompt(self, asked: TextRequest) -> tuple[TextRequest, list[int]]:
+        """The request, with the text of its prompt, and the tokens of the prompt."""
+        tokens = asked.prompt_tokens
+        if tokens is None:
+            return asked, self._tokenizer.encode(asked.prompt, special=asked.special)
+        if tokens and not self._tokenizer.piece(max(tokens)):
+            msg = f"'prompt_token_ids' has {max(tokens)}, which is no token of the model's vocabulary"
+            raise InvalidArgumentError(msg)
+        text = self._tokenizer.decode(tokens, special=True) if asked.echo else ""
+        return replace(asked, prompt=text), list(tokens)
 
     def _admit(self, generation: Generation) -> None:
         with self._changed:

@@ -23,6 +23,7 @@ TOOL_CHOICE: Final = "tool_choice"
 PARALLEL_TOOL_CALLS: Final = "parallel_tool_calls"
 ADD_SPECIAL_TOKENS: Final = "add_special_tokens"
 TOKENS_AS_IDS: Final = "return_tokens_as_token_ids"
+PROMPT_TOKENS: Final = "prompt_token_ids"
 TRUNCATE_PROMPT: Final = "truncate_prompt_tokens"
 TRUNCATION_SIDE: Final = "truncation_side"
 
@@ -54,6 +55,7 @@ INPUTS: Final[dict[str, Datatype]] = {
     PARALLEL_TOOL_CALLS: BYTES,
     ADD_SPECIAL_TOKENS: BOOL,
     TOKENS_AS_IDS: BOOL,
+    PROMPT_TOKENS: BYTES,
     TRUNCATE_PROMPT: BYTES,
     TRUNCATION_SIDE: BYTES,
 }

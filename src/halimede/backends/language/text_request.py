@@ -32,6 +32,7 @@ class TextRequest:
         special: the prompt gets the tokens that the model wants at its beginning.
         token_ids: log probabilities name tokens by their ids.
         truncation: what is done with a prompt that is too long; None to refuse it.
+        prompt_tokens: the tokens of the prompt, which take the place of its text; None to make them of the text.
     """
 
     prompt: str
@@ -44,6 +45,7 @@ class TextRequest:
     special: bool = True
     token_ids: bool = False
     truncation: Truncation | None = None
+    prompt_tokens: list[int] | None = None
 
 
 def read_text_request(
@@ -106,7 +108,17 @@ def read_text_request(
         read_flag(request, tensors.ADD_SPECIAL_TOKENS, default=True),
         read_flag(request, tensors.TOKENS_AS_IDS, default=False),
         read_truncation(_json(request, tensors.TRUNCATE_PROMPT), _json(request, tensors.TRUNCATION_SIDE)),
+        _prompt_tokens(_json(request, tensors.PROMPT_TOKENS)),
     )
+
+
+def _prompt_tokens(value: Any) -> list[int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
+        msg = f"'{tensors.PROMPT_TOKENS}' must be a list of token ids, got {value!r:.64}"
+        raise InvalidArgumentError(msg)
+    return value
 
 
 def _with_structure(sampling: Sampling, field: str, structure: Structure | None) -> Sampling:

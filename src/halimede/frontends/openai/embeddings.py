@@ -51,7 +51,10 @@ class Embeddings:
     ) -> None:
         self._exchange = exchange
         self._known = known
-        self._texts = fields.texts(document, "input")
+        self._texts = fields.prompts(document, "input")
+        if not isinstance(self._texts[0], str) and EMBEDDING_REQUEST not in known.profile.inputs:
+            msg = f"model '{known.model.name}' takes no token ids in 'input'; send text"
+            raise FieldError("input", msg)
         form = document.get("encoding_format", "float")
         if form not in ("float", "base64", None):
             raise FieldError("encoding_format", "'encoding_format' must be 'float' or 'base64'")
@@ -80,12 +83,13 @@ class Embeddings:
             self._over = True
             raise
 
-    def _requests_of(self, texts: list[str]) -> tuple[list[int], list[dict[str, Tensor]]]:
+    def _requests_of(self, given: list[str] | list[list[int]]) -> tuple[list[int], list[dict[str, Tensor]]]:
         """How many texts each request has, and its inputs."""
         profile, signature = self._known.profile, self._known.model.signature
         request = profile.inputs.get(EMBEDDING_REQUEST)
         if request is not None:
-            return [1] * len(texts), [self._embedding_request(text) for text in texts]
+            return [1] * len(given), [self._embedding_request(each) for each in given]
+        texts = [each for each in given if isinstance(each, str)]
         spec = profile.prompt
         assert spec is not None
         batch = signature.max_batch_size
@@ -103,7 +107,7 @@ class Embeddings:
         inputs = [{spec.name: Tensor(BYTES, (len(part), *shape), encode_texts(part))} for part in parts]
         return [len(part) for part in parts], inputs
 
-    def _embedding_request(self, text: str) -> dict[str, Tensor]:
+    def _embedding_request(self, text: str | list[int]) -> dict[str, Tensor]:
         """The inputs of a model of Triton's vLLM backend, which takes one text as JSON."""
         profile, signature = self._known.profile, self._known.model.signature
         asked: dict[str, Any] = {"input": text}
@@ -112,7 +116,8 @@ class Embeddings:
         spec = profile.inputs[EMBEDDING_REQUEST]
         tensors = {spec.name: json_tensor(signature, spec, "input", asked)}
         if profile.prompt is not None and not profile.prompt.optional:
-            tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "input", text)
+            plain = text if isinstance(text, str) else ""
+            tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "input", plain)
         if "return_num_input_tokens" in profile.inputs:
             spec = profile.inputs["return_num_input_tokens"]
             tensors[spec.name] = value_tensor(signature, spec, "input", True)
@@ -176,7 +181,7 @@ class Embeddings:
         document: dict[str, Any] = {"object": "list", "data": data, "model": self._known.model.name}
         counts, count = self._tokens, self._known.files.count
         if None in counts and count is not None:
-            counts = [count(text, True) for text in self._texts]
+            counts = [count(each, True) if isinstance(each, str) else len(each) for each in self._texts]
         tokens = [each for each in counts if each is not None]
         if len(tokens) == len(counts):
             document["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}

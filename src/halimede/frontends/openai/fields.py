@@ -134,6 +134,22 @@ def stop_words(document: dict[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
+def prompts(document: dict[str, Any], name: str) -> list[str] | list[list[int]]:
+    """A field that is one prompt or a list of prompts, which are texts or lists of token ids."""
+    value = document.get(name)
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
+        return texts(document, name)
+    lists = [value] if isinstance(value[0], int) else value
+    if len(lists) > MAX_PROMPTS:
+        raise FieldError(name, f"'{name}' has {len(lists)} elements; at most {MAX_PROMPTS} are allowed")
+    for tokens in lists:
+        if not isinstance(tokens, list) or not tokens:
+            msg = f"'{name}' must be a string, a list of strings, a list of token ids or a list of such lists"
+            raise FieldError(name, msg)
+        _tokens(name, tokens)
+    return lists
+
+
 def texts(document: dict[str, Any], name: str) -> list[str]:
     """A field that is a string or a list of strings."""
     value = document.get(name)

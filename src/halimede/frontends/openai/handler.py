@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+import halimede
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
@@ -22,7 +23,7 @@ from halimede.frontends.openai.profile import Task
 from halimede.frontends.openai.replies import ChoiceReplies, Replies
 from halimede.frontends.openai.responses.reply import ResponseReply
 from halimede.frontends.openai.responses.request import read_response
-from halimede.frontends.openai.routes import PREFIX, Call, Route, find_route
+from halimede.frontends.openai.routes import OF_VLLM, PREFIX, Call, Route, find_route
 from halimede.frontends.openai.settings import OpenaiSettings
 from halimede.frontends.openai.text_request import read_chat, read_completion
 
@@ -52,7 +53,7 @@ class _Frontend:
 
     def handle(self, exchange: Exchange) -> None:
         """Answer, now or later."""
-        if not exchange.path.startswith(PREFIX):
+        if not exchange.path.startswith(PREFIX) and exchange.path not in OF_VLLM:
             self._otherwise(exchange)
             return
         route = find_route(exchange.path)
@@ -72,6 +73,10 @@ class _Frontend:
                 exchange.respond(200, (orjson.dumps({"object": "list", "data": data}),))
             elif call is Call.MODEL:
                 self._model(exchange, route)
+            elif call is Call.HEALTH:
+                exchange.respond(200 if self._engine.lifecycle.ready else 503)
+            elif call is Call.VERSION:
+                exchange.respond(200, (orjson.dumps({"version": halimede.__version__}),))
             else:
                 self._infer(exchange, call)
         except HalimedeError as error:
@@ -144,7 +149,9 @@ class _Frontend:
 
 
 def _unknown(path: str) -> str:
-    *others, last = (each for described in DESCRIBED.values() for each in described.paths)
+    *others, last = (
+        each for described in DESCRIBED.values() for each in described.paths if each.startswith(PREFIX)
+    )
     served = f"served are {', '.join(others)} and {last}"
     if path.startswith("/v1/responses/"):
         return f"responses are not stored, so that only POST /v1/responses is served; {served}"

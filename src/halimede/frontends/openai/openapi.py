@@ -16,6 +16,10 @@ DESCRIBED: Final = {
         ("/v1/responses",), "Answer a conversation or continue one; as events with `stream`", "Object"
     ),
     Call.EMBEDDINGS: Described(("/v1/embeddings",), "The embeddings of texts", "Object"),
+    Call.HEALTH: Described(
+        ("/health",), "Whether the server is ready, as vLLM tells it: 200 if so", answer=""
+    ),
+    Call.VERSION: Described(("/version",), "The version of the server, as vLLM tells it"),
 }
 """What is said of each call."""
 

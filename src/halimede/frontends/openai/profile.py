@@ -24,6 +24,7 @@ TEXT_INPUT: Final = "text_input"
 TEXT_OUTPUT: Final = "text_output"
 EMBEDDING_REQUEST: Final = "embedding_request"
 SAMPLING_PARAMETERS: Final = "sampling_parameters"
+PROMPT_TOKENS: Final = "prompt_token_ids"
 
 _SWITCHES: Final = (
     "stream",
@@ -32,6 +33,7 @@ _SWITCHES: Final = (
     "return_num_input_tokens",
     "return_num_output_tokens",
     "return_logprobs",
+    PROMPT_TOKENS,
 )
 INPUT_FIELDS: Final = INPUTS | {*PASSED_ON, *_SWITCHES, SAMPLING_PARAMETERS, EMBEDDING_REQUEST, "stop"}
 OUTPUT_FIELDS: Final = frozenset(

@@ -6,7 +6,10 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 PREFIX: Final = "/v1/"
-"""How the paths of all calls begin."""
+"""How the paths of OpenAI's calls begin."""
+
+OF_VLLM: Final = frozenset(("/health", "/version"))
+"""Paths that vLLM's server has beside them."""
 
 
 class Call(Enum):
@@ -18,6 +21,8 @@ class Call(Enum):
     COMPLETIONS = (r"/v1/completions", "POST", "inference")
     RESPONSES = (r"/v1/responses", "POST", "inference")
     EMBEDDINGS = (r"/v1/embeddings", "POST", "inference")
+    HEALTH = (r"/health", "GET", "health")
+    VERSION = (r"/version", "GET", "metadata")
 
     def __init__(self, pattern: str, method: str, category: str) -> None:
         self.pattern = re.compile(pattern)

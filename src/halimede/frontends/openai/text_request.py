@@ -13,7 +13,7 @@ from halimede.frontends.openai.errors import FieldError
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import conversation, read_messages
-from halimede.frontends.openai.profile import SAMPLING_PARAMETERS
+from halimede.frontends.openai.profile import PROMPT_TOKENS, SAMPLING_PARAMETERS
 from halimede.frontends.openai.published_fields import FORMS, check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
@@ -105,7 +105,16 @@ def read_completion(
         ignored: hears of fields that nobody publishes.
         details: the model tells its tokens and their log probabilities in vLLM's format, if it can.
     """
-    prompts = fields.texts(document, "prompt")
+    prompts = fields.prompts(document, "prompt")
+    if not isinstance(prompts[0], str):
+        if PROMPT_TOKENS not in known.profile.inputs:
+            msg = f"model '{known.model.name}' takes no token ids in 'prompt'; send text"
+            raise FieldError("prompt", msg)
+        if fields.flag(document, "echo"):
+            raise FieldError("echo", "'echo' needs a 'prompt' that is text, not token ids")
+    if fields.flag(document, "echo") and document.get("logprobs") is not None:
+        msg = "'echo' with 'logprobs' is not supported: no log probabilities of the 'prompt' are known"
+        raise FieldError("echo", msg, "unsupported_parameter")
     best_of = document.get("best_of")
     if best_of is not None and best_of != fields.choices(document):
         raise FieldError("best_of", "'best_of' other than 'n' is not supported")
@@ -116,7 +125,7 @@ def read_completion(
 def _read(
     document: dict[str, Any],
     known: KnownModel,
-    prompts: list[str],
+    prompts: list[str] | list[list[int]],
     extra: dict[str, Tensor],
     *,
     chat: bool,
@@ -162,14 +171,18 @@ def _read(
                 chosen["seed"] = (chosen["seed"] + number + _INT64) % (2 * _INT64) - _INT64
             tensors = shared | sampling_tensors(known, chosen, stop, more)
             if profile.prompt is not None and "messages" not in (profile.inputs if chat else ()):
-                tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "prompt", prompt)
+                text = prompt if isinstance(prompt, str) else ""
+                tensors[profile.prompt.name] = value_tensor(signature, profile.prompt, "prompt", text)
+                if not isinstance(prompt, str):
+                    spec = profile.inputs[PROMPT_TOKENS]
+                    tensors[spec.name] = json_tensor(signature, spec, "prompt", prompt)
             inputs.append(tensors)
     echo = not chat and fields.flag(document, "echo")
     return TextRequest(
         inputs,
-        [prompt for prompt in prompts if prompt or not chat],
+        [prompt if isinstance(prompt, str) else "" for prompt in prompts if prompt or not chat],
         count,
-        [prompt if echo else "" for prompt in prompts for _ in range(count)],
+        [prompt if echo and isinstance(prompt, str) else "" for prompt in prompts for _ in range(count)],
         stop,
         sampling.get("max_tokens", 0),
         stream,
@@ -191,7 +204,7 @@ def _sent(document: dict[str, Any], prompt: TensorSpec | None, source: str) -> d
     if form:
         names |= dict.fromkeys(("structured_outputs", form), form)
     if prompt is not None:
-        names[prompt.name] = source
+        names |= dict.fromkeys((prompt.name, PROMPT_TOKENS), source)
     return names
 
 
