@@ -14,6 +14,12 @@ def test_no_is_false_off_or_0(text: str) -> None:
     assert BOOL.parse(text) is False
 
 
+@pytest.mark.parametrize("text", ["poll", "POLL", "Poll"])
+def test_a_choice_has_any_letter_case(text: str) -> None:
+    assert choice("none", "poll").parse(text) == "poll"
+    assert choice("default", "ISO8601").parse("iso8601") == "ISO8601"
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
@@ -26,6 +32,7 @@ def test_no_is_false_off_or_0(text: str) -> None:
         (FRONT_ENDS, "all", "'all' is not a whole number; or write auto"),
         (NUMBER, "x", "'x' is not a number"),
         (VERBOSITY, "loud", "'loud' is not a whole number"),
+        (choice("none", "poll"), "PULL", "'PULL' is not one of 'none', 'poll'; did you mean 'poll'\\?"),
         (choice("none", "poll"), "pull", "'pull' is not one of 'none', 'poll'; did you mean 'poll'\\?"),
     ],
 )

@@ -70,15 +70,17 @@ def _verbosity(text: str) -> int:
 
 
 def choice(*values: str) -> Kind[str]:
-    """One of `values`."""
+    """One of `values`, in any letter case."""
+    known = {value.lower(): value for value in values}
 
     def parse(text: str) -> str:
-        if text not in values:
-            nearest = difflib.get_close_matches(text, values, n=1)
+        value = known.get(text.lower())
+        if value is None:
+            nearest = [known[each] for each in difflib.get_close_matches(text.lower(), known, n=1)]
             hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             msg = f"'{text}' is not one of {', '.join(map(repr, values))}{hint}"
             raise ValueError(msg)
-        return text
+        return value
 
     return Kind("|".join(values), parse)
 

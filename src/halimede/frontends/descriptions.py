@@ -14,6 +14,7 @@ from halimede.engine.statistics import BatchStatistics, Duration, ResponseStatis
 
 EXTENSIONS = (
     "classification",
+    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
@@ -23,6 +24,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 )
 """The protocol's extensions that are served, in the order in which Triton lists them."""

@@ -179,7 +179,7 @@ def test_model_readiness_is_told(server: ModelServer) -> None:
 def test_server_metadata(server: ModelServer) -> None:
     document = ask_json(server, get("/v2"))
     assert (document["name"], document["version"]) == ("my server", halimede.__version__)
-    assert "binary_tensor_data" in document["extensions"]
+    assert {"binary_tensor_data", "sequence", "trace"} <= set(document["extensions"])
 
 
 def test_model_metadata(server: ModelServer) -> None:
