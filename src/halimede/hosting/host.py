@@ -283,6 +283,7 @@ class Host:
         """
         async with AsyncExitStack() as parts:
             parts.callback(DirectoryLock(self._settings.directory).release)
+            await self._substrate.check()
             port = await self._server.open(
                 Endpoint(
                     "SageMaker host",

@@ -97,7 +97,7 @@ async def _connect(pool: UpstreamPool, connect_s: float) -> UpstreamConnection:
         async with asyncio.timeout(connect_s):
             return await pool.connect()
     except OSError as error:  # a time that is over is one as well
-        raise RefusedError(f"{error.strerror or error or 'it does not answer'}") from None
+        raise RefusedError(f"{error.strerror or str(error) or 'it does not answer'}") from None
 
 
 def _head(address: str, headers: Mapping[str, str], length: int) -> bytes:

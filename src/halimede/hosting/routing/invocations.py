@@ -180,7 +180,7 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
             return
         target.refuse()
         invocation.refused(
-            f"the instance accepts no connection ({error.strerror or error or 'it does not answer'})"
+            f"the instance accepts no connection ({error.strerror or str(error) or 'it does not answer'})"
         )
         return
     except Exception as error:  # whoever asks must hear of it

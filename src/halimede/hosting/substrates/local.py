@@ -102,6 +102,9 @@ class LocalSubstrate:
         self._is_stopped = False
         self._usage = UsageMeter(self.instances)
 
+    async def check(self) -> None:
+        """There is nothing to reach."""
+
     async def open(self) -> str:
         """There is nothing to connect to."""
         return ""

@@ -178,7 +178,7 @@ async def _answer(lane: Lane, *, pauses: bool) -> AsyncIterator[tuple[UpstreamCo
         async with asyncio.timeout(_CONNECT_S):
             connection = pool.idle() or await pool.connect()
     except OSError as error:  # a time that is over is one as well
-        why = error.strerror or error or "it does not answer"
+        why = error.strerror or str(error) or "it does not answer"
         raise RefusedError(f"the instance accepts no connection ({why})") from None
     answer = _Answer(connection, pauses=pauses)
 

@@ -81,7 +81,7 @@ async def substrate_with(
 ) -> AsyncIterator[RaySubstrate]:
     """A substrate on a cluster of others that has an engine, and is connected."""
     monkeypatch.setattr(substrate_module, "EngineProcess", engine)
-    substrate = RaySubstrate(directory, Images(), 8.0, RaySettings(f"{ADDRESS}:6379"))
+    substrate = RaySubstrate(directory, Images(), 8.0, RaySettings("auto"))
     await substrate.open()
     try:
         yield substrate

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from halimede.hosting.substrates.ray.messages import (
     Event,
     LostError,
     UnreachableError,
+    UnusableNodeError,
     receive,
     send,
 )
@@ -72,6 +74,9 @@ _NO_LOG = 1 << 60
 """A position behind all logs."""
 
 _USAGE_S = 5.0
+
+_IP = re.compile(r"\bip[=:] ?([0-9A-Fa-f.:]*[0-9A-Fa-f])")
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b.*: ")
 
 
 @dataclass(slots=True, eq=False)
@@ -443,6 +448,7 @@ async def _asked(answer: Awaitable[Any]) -> Any:
 
     Raises:
         ApiError: the method raised it.
+        UnusableNodeError: the actor could not be made.
         LostError: the actor is gone.
         UnreachableError: it cannot be reached now.
     """
@@ -451,6 +457,8 @@ async def _asked(answer: Awaitable[Any]) -> Any:
     except ActorUnavailableError as error:
         raise UnreachableError(_told(error)) from None
     except RayActorError as error:
+        if error.actor_init_failed:
+            raise UnusableNodeError(_why_not_made(str(error))) from None
         raise LostError(_told(error)) from None
     except RayTaskError as error:
         if isinstance(error.cause, ApiError):
@@ -463,6 +471,24 @@ def _told(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     about = [line for line in lines if line.startswith("The actor is dead") or "node" in line.lower()]
     return (about or lines or [type(error).__name__])[-1][:400]
+
+
+def _why_not_made(text: str) -> str:
+    """Why an actor could not be made, by Ray's text, which ends with a traceback of the node."""
+    address = _IP.search(text)
+    node = f"the node {address[1]}" if address else "the node of the instance"
+    errors = [line.strip() for line in text.splitlines() if _ERROR.match(line.strip())]
+    return (
+        f"{node} cannot run Halimede: {(errors or ['its actor fails'])[-1][:400]}. Install the host's version of "
+        "Halimede there, in the Python that runs Ray"
+    )
+
+
+def _why_refused(error: Exception) -> str:
+    """Why Ray does not connect: its whole text, such as the versions of both sides, in a line."""
+    lines = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()]
+    text = "".join(line + (" " if line.endswith((":", ",")) else "; ") for line in lines).rstrip("; ")
+    return text[:1000] or type(error).__name__
 
 
 def _free(
@@ -506,7 +532,7 @@ async def _serve(descriptor: int) -> None:
             own = ray.util.get_node_ip_address()
             send(writer, Event("connected", (context.get_node_id(), own)))
         except Exception as error:  # whatever Ray has to say of an address
-            send(writer, Event("failed", (_told(error),)))
+            send(writer, Event("failed", (_why_refused(error),)))
             await writer.drain()
             return
         engine = Engine(namespace, writer)

@@ -82,6 +82,7 @@ class EngineProcess:
                 send(self._writer, (address, namespace))
                 told: Event = await receive(reader)
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            self.abandon()  # it does not listen to anybody
             await self.close()
             raise EngineError(
                 f"the Ray cluster at {address} gives no answer; {log} has the details"

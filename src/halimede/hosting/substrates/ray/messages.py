@@ -16,6 +16,10 @@ class LostError(Exception):
     """An actor is gone; the text says why."""
 
 
+class UnusableNodeError(LostError):
+    """An actor could not be made where it was to be, nor would another one be there; the text says what to do."""
+
+
 class UnreachableError(Exception):
     """An actor cannot be reached now, and may be gone; the text says why."""
 

@@ -24,7 +24,7 @@ from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.output import ended, failure_in
 from halimede.hosting.substrates.ray.engine_process import EngineError, EngineLostError, EngineProcess
 from halimede.hosting.substrates.ray.launch import ActorState, Launch, NodeSettings, Shape
-from halimede.hosting.substrates.ray.messages import Event, LostError
+from halimede.hosting.substrates.ray.messages import Event, LostError, UnusableNodeError
 from halimede.hosting.substrates.ray.model_files import NodeModelFiles
 from halimede.hosting.substrates.ray.own_cluster import OwnCluster
 from halimede.hosting.substrates.ray.placement import Node
@@ -35,6 +35,9 @@ logger = logging.getLogger("halimede")
 
 _ADOPTING_S = 10.0
 """So long an actor may take to say what it has."""
+
+_CHECKING_S = 5.0
+"""So long the head of a cluster may take to accept a connection."""
 
 _RECONNECTING_S = 1.0
 _LONGEST_RECONNECTING_S = 15.0
@@ -128,6 +131,27 @@ class RaySubstrate:
 
     # the cluster
 
+    async def check(self) -> None:
+        """Find out within seconds whether anything listens at the address of a cluster of others.
+
+        Raises:
+            EngineError: nothing does.
+        """
+        host, _, port = self._settings.address.rpartition(":")
+        if not host or not port.isdecimal():  # Ray knows what it is, such as "auto"
+            return
+        try:
+            async with asyncio.timeout(_CHECKING_S):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except OSError as error:  # a time that is over is one as well
+            why = error.strerror or str(error) or f"no answer within {_CHECKING_S:g} seconds"
+            msg = (
+                f"nothing can be reached at {self._settings.address} ({why}). --ray-address must be the address and "
+                f"port of Ray's head; 'ray status --address={self._settings.address}' must answer on this machine"
+            )
+            raise EngineError(msg) from None
+        writer.close()
+
     async def open(self) -> str:
         """Connect to the cluster: the address at which its nodes reach this machine.
 
@@ -148,6 +172,7 @@ class RaySubstrate:
 
     async def _connect(self) -> None:
         """Start an engine for the cluster."""
+        await self.check()
         self._engine = EngineProcess(self._happened, self._lost)
         log = self._directory / "ray-engine.log"
         variables = {} if self._own is None else self._own.variables
@@ -333,6 +358,8 @@ class RaySubstrate:
                 return running
             except EngineLostError:
                 continue
+            except UnusableNodeError as error:
+                raise ApiError("InternalFailure", str(error), 500) from None
             except LostError as error:
                 losses += 1
                 if losses == _LOSSES or instance.asked:
