@@ -69,13 +69,13 @@ def _verbosity(text: str) -> int:
     return _whole_number(text, 0)
 
 
-def choice(*values: str) -> Kind[str]:
-    """One of `values`, in any letter case."""
+def choice(*values: str, exact: bool = False) -> Kind[str]:
+    """One of `values`: in any letter case, unless it is to be `exact`."""
     known = {value.lower(): value for value in values}
 
     def parse(text: str) -> str:
         value = known.get(text.lower())
-        if value is None:
+        if value is None or (exact and value != text):
             nearest = [known[each] for each in difflib.get_close_matches(text.lower(), known, n=1)]
             hint = f"; did you mean '{nearest[0]}'?" if nearest else ""
             msg = f"'{text}' is not one of {', '.join(map(repr, values))}{hint}"

@@ -244,10 +244,21 @@ def test_a_configuration_that_cannot_be_read_is_told_by_the_name_that_clients_kn
     run(world, test)
 
 
-@pytest.mark.parametrize("name", ["nope", "", "..", "../a/same", "a/../b"])
-def test_a_model_that_is_nowhere_cannot_be_loaded(world: Repositories, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("nope", InternalError, "failed to poll from model repository"),
+        ("", InvalidArgumentError, "Model name cannot be empty"),
+        ("..", InvalidArgumentError, "must not contain path traversal characters"),
+        ("../a/same", InvalidArgumentError, "must not contain path traversal characters"),
+        ("a/../b", InvalidArgumentError, "must not contain path traversal characters"),
+    ],
+)
+def test_a_model_that_is_nowhere_cannot_be_loaded(
+    world: Repositories, name: str, kind: type[HalimedeError], message: str
+) -> None:
     async def test(lifecycle: Lifecycle) -> None:
-        with pytest.raises(InternalError, match="failed to poll from model repository"):
+        with pytest.raises(kind, match=message):
             await lifecycle.load(name, {})
         await lifecycle.unload(name)
 

@@ -65,7 +65,7 @@ def _arguments(text: str) -> tuple[str, ...]:
         raise ValueError(msg) from None
 
 
-_PING = choice("ready", "live")
+_PING = choice("ready", "live", exact=True)
 
 
 _WHOLE = frozenset(
@@ -114,7 +114,7 @@ VARIABLES = (
     ),
     Variable(
         INFERENCE_TYPE,
-        choice("infer", "generate", "generate_stream"),
+        choice("infer", "generate", "generate_stream", exact=True),
         "infer",
         "The call that `/invocations` makes. Multi-model invocations always use infer.",
     ),

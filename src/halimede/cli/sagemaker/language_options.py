@@ -105,7 +105,7 @@ LANGUAGE_OPTIONS = (
     ),
     LanguageOption(
         DTYPE,
-        choice(*DTYPES),
+        choice(*DTYPES, exact=True),
         "Type of the weights. Without it, as the files have it.",
     ),
     LanguageOption(
@@ -116,7 +116,7 @@ LANGUAGE_OPTIONS = (
     ),
     LanguageOption(
         "rolling_batch",
-        choice("auto", "vllm", "lmi-dist", "trtllm", "scheduler", "disable"),
+        choice("auto", "vllm", "lmi-dist", "trtllm", "scheduler", "disable", exact=True),
         "All values mean continuous batching by this server, as does `disable` in LMI's asynchronous mode.",
     ),
     LanguageOption(
@@ -145,7 +145,7 @@ LANGUAGE_OPTIONS = (
     ),
     LanguageOption(
         "output_formatter",
-        choice("json", "jsonlines", "sse"),
+        choice("json", "jsonlines", "sse", exact=True),
         "Streams of `inputs` are lines of JSON, or server-sent events (`sse`).",
     ),
 )

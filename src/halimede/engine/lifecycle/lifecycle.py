@@ -280,7 +280,8 @@ class Lifecycle:
             OutOfMemoryError: there is no memory for it, or no room in the budget.
         """
         self._require_explicit()
-        check_model_name(name)
+        if self._table.namespaces.find(name) is None:  # models of archives are called like their files
+            check_model_name(name)
         try:
             override = parse_parameters(parameters)
         except OverrideFilesError as error:

@@ -129,7 +129,7 @@ class ModelLoader:
         record.snapshot = None
         record.overridden = None
         record.reason = ""
-        record.selects_none = False
+        record.lacks_versions = False
         record.blueprint = None
         self._swaps.withdraw(record)
         self._change_agents(record, None)
@@ -247,7 +247,7 @@ class ModelLoader:
         logger.info("failed to load '%s'", record.name)
         record.reason = why if snapshot.directories else ""
         record.refused = True
-        record.selects_none = False
+        record.lacks_versions = False
         record.forget_failed()
         self._table.tell(record.name, None, VersionState.UNAVAILABLE, why)
         name = self._table.own_name(record.name)
@@ -267,7 +267,7 @@ class ModelLoader:
         """
         record.reason = ""
         record.refused = False
-        record.selects_none = not resolved.versions
+        record.selects_none = record.lacks_versions = not resolved.versions
         record.forget_failed(resolved.versions)
         if record.selects_none:
             raise self._without_versions(record, resolved)

@@ -141,7 +141,8 @@ class ModelRecord:
         versions: by number; all that were ever to be loaded.
         reason: why the last attempt ended before there were versions to load, else "".
         refused: it ended so because there is no one configuration that can be used.
-        selects_none: the last attempt found no version that the version policy selects.
+        selects_none: the last attempt that read its configuration found no version that the version policy selects.
+        lacks_versions: so did the last attempt, and the model was not unloaded since.
         snapshot: what the last attempt saw on disk; None if it was overridden.
         overridden: what it saw on disk if a client brought another configuration that lasts; else None.
         intact: the last attempt succeeded, and nothing was unloaded since.
@@ -162,6 +163,7 @@ class ModelRecord:
     reason: str = ""
     refused: bool = False
     selects_none: bool = False
+    lacks_versions: bool = False
     snapshot: Snapshot | None = None
     overridden: Snapshot | None = None
     intact: bool = False
@@ -181,7 +183,7 @@ class ModelRecord:
 
         Versions that were withdrawn don't count, nor does a configuration that cannot be read.
         """
-        if self.loading or (self.selects_none and not self.models):
+        if self.loading or (self.lacks_versions and not self.models):
             return False
         settled = (
             version.state is VersionState.READY or version.withdrawn for version in self.versions.values()
