@@ -145,6 +145,10 @@ class Worker(WorkerInstance):
         return self._bench.load
 
     @property
+    def waiting(self) -> int:
+        return 0  # it is sent nothing ahead
+
+    @property
     def requests(self) -> Collection[InferRequest]:
         return ()
 

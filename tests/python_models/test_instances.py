@@ -1,6 +1,10 @@
 """Models whose number of instances changes: only the difference is initialized or finalized."""
 
 import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -83,6 +87,11 @@ class Counted:
 
     def load(self, count: int) -> list[str]:
         """Load it with so many instances: what was called meanwhile."""
+        self._write(count)
+        self._models.http.load_model(self.name)
+        return self.calls
+
+    def _write(self, count: int) -> None:
         self._log.write_text("")
         config = f"{self._config}instance_group {{ count: {count} kind: KIND_CPU }}"
         file = self._models.repository / self.name / "config.pbtxt"
@@ -90,8 +99,22 @@ class Counted:
             file.write_text(f'backend: "python"\n{config}')
         else:
             self._models.write(self._source, config, self.name)
-        self._models.http.load_model(self.name)
-        return self.calls
+
+    @contextmanager
+    def leaving(self, count: int) -> Iterator[None]:
+        """Load it with fewer instances. The load is answered after the block, when those that leave have ended."""
+        self._write(count)
+        url = f"http://{self._models.server.http}/v2/repository/models/{self.name}/load"
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(urllib.request.urlopen, url, b"{}", 120)
+            wait_until(lambda: self._count() == count, "requests to go to the instances that stay")
+            yield
+            with answer.result() as loaded:
+                assert loaded.status == 200
+
+    def _count(self) -> int:
+        groups = self._models.http.get_model_config(self.name)["instance_group"]
+        return sum(group["count"] for group in groups)
 
     @property
     def calls(self) -> list[str]:
@@ -135,10 +158,11 @@ def test_requests_under_way_finish_on_instances_that_leave(models: Models) -> No
     )
     thread.start()
     wait_until(lambda: sum(call.startswith("execute") for call in model.calls) == 3, "three executions began")
-    assert model.load(1) == []
-    assert len(model.processes) == 3
-    model.hold.unlink()
-    thread.join(60)
+    with model.leaving(1):
+        assert model.calls == []
+        assert len(model.processes) == 3
+        model.hold.unlink()
+        thread.join(60)
     np.testing.assert_array_equal(np.array(outcomes), [2 * ONES] * 3)
     wait_until(
         lambda: model.calls == [f"finalize {model.name}_0_1", f"finalize {model.name}_0_2"],
@@ -175,15 +199,16 @@ def test_streams_under_way_go_on_to_their_end_on_instances_that_leave(models: Mo
     model.load(3)
     model.hold.write_text("")
     streams = streams_on_each(models, model.name, 3)
-    assert model.load(1) == []
-    assert len(model.processes) == 3
-    late = Stream(models)
-    late.send(model.name)
-    assert late.take().value == 0, "new requests go to the instance that stays"
-    model.hold.unlink()
-    for number, stream in enumerate(streams):
-        assert rest_of(stream) == [number] * 20
-    assert rest_of(late) == [0] * 20
+    with model.leaving(1):
+        assert model.calls == []
+        assert len(model.processes) == 3
+        late = Stream(models)
+        late.send(model.name)
+        assert late.take().value == 0, "new requests go to the instance that stays"
+        model.hold.unlink()
+        for number, stream in enumerate(streams):
+            assert rest_of(stream) == [number] * 20
+        assert rest_of(late) == [0] * 20
     wait_until(
         lambda: (
             [call for call in model.calls if "finalize" in call]
@@ -218,13 +243,13 @@ def test_streams_of_a_leaving_instance_fail_when_its_process_dies(models: Models
     model.load(2)
     model.hold.write_text("")
     stays, leaves = streams_on_each(models, model.name, 2)
-    model.load(1)
-    (leaving,) = model.processes - present
-    kill(leaving)
-    assert leaves.take().error.startswith(
-        f"Stub process '{model.name}_0_1' is not healthy. It was killed by SIGKILL"
-    )
-    leaves.close()
+    with model.leaving(1):
+        (leaving,) = model.processes - present
+        kill(leaving)
+        assert leaves.take().error.startswith(
+            f"Stub process '{model.name}_0_1' is not healthy. It was killed by SIGKILL"
+        )
+        leaves.close()
     wait_until(lambda: model.processes == present, "no process takes its place")
     model.hold.unlink()
     assert rest_of(stays) == [0] * 20

@@ -25,6 +25,7 @@ from tests.conformance.differences import (
     LOAD_MISTAKE,
     NO_BASE64,
     NO_NAME_OF_A_MODEL,
+    READY_AFTER_AN_UNLOAD,
     UNREADABLE_UNLOAD,
 )
 from tests.conformance.servers import Setting
@@ -257,6 +258,7 @@ CASES: list[Case] = [
             index("control_8"),
             get("/v2/health/ready"),
         ),
+        differs=READY_AFTER_AN_UNLOAD,
         alone=True,
     ),
     case(

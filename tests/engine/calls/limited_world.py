@@ -60,6 +60,10 @@ class Worker(WorkerInstance):
         return self._world.load
 
     @property
+    def waiting(self) -> int:
+        return 0  # it is sent nothing ahead
+
+    @property
     def requests(self) -> Collection[InferRequest]:
         return () if self.batch is None else self.batch.requests
 

@@ -91,6 +91,7 @@ class Model:
 @example(operations=[(GOOD, 1), (LOAD, None), (BAD, 2), (LOAD, None), (UNLOAD, None), (LOAD, None)])
 @example(operations=[(GOOD, 1), (LOAD, None), (BAD, 3), (LOAD, None), (REMOVE, 3), (GOOD, 2), (LOAD, None)])
 @example(operations=[(BAD, 1), (LOAD, None), (REMOVE_ALL, None), (LOAD, None)])
+@example(operations=[(BAD, 1), (LOAD, None), (REMOVE_ALL, None), (UNLOAD, None), (LOAD, None)])
 def test_server_is_ready_if_all_that_is_wanted_now_serves(
     mode: ControlMode,
     operations: list[tuple[str, int | str | None]],

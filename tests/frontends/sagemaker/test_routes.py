@@ -42,7 +42,6 @@ def test_calls(method: str, path: str, call: Call, name: str) -> None:
     ("method", "path", "status"),
     [
         ("POST", "/ping", 405),
-        ("HEAD", "/ping", 405),
         ("GET", "/invocations", 405),
         ("PUT", "/models", 400),
         ("PUT", "/models/m", 400),

@@ -193,7 +193,7 @@ class ModelRecord:
     def forget_failed(self, selected: Collection[int] = ()) -> None:
         """Drop the versions that failed to load, but for those that are selected now."""
         for version in list(self.versions.values()):
-            failed = version.state is VersionState.UNAVAILABLE and not version.withdrawn
+            failed = version.state is VersionState.UNAVAILABLE and version.reason != UNLOADED
             if failed and version.number not in selected:
                 del self.versions[version.number]
 

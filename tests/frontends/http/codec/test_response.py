@@ -120,7 +120,7 @@ def test_tensors_of_one_name_all_come() -> None:
 
 
 def test_large_json_is_made_in_steps_and_says_where_the_bytes_begin() -> None:
-    many = np.arange(40_000, dtype=np.float32)
+    many = np.arange(150_000, dtype=np.float32)
     outputs = {
         "A": out([1.0]),
         "B": Tensor.from_array(FP32, many),
