@@ -81,6 +81,21 @@ def test_request_that_was_answered_before_its_process_was_killed_is_not_run_agai
         assert statuses[failed["InferenceId"]]["failureReason"] == f"see {failed['FailureLocation']}"
 
 
+def test_request_that_was_answered_before_its_process_was_killed_does_not_expire(tmp_path: Path) -> None:
+    with async_host(tmp_path, now=NOON) as host:
+        host.publish_route()
+        done, waiting = (host.invoke(b"x", RequestTTLSeconds=60) for _ in range(2))
+        host.put(done["OutputLocation"].removeprefix("s3://results/"), b"the first answer")
+        host.restart()
+        host.tick(61.0)
+        host.settle()
+        assert not host.exists(done["FailureLocation"])
+        assert host.exists(waiting["FailureLocation"])
+        statuses = {json.loads(each.text)["inferenceId"]: json.loads(each.text) for each in host.notices}
+        assert statuses[done["InferenceId"]]["invocationStatus"] == "Completed"
+        assert statuses[waiting["InferenceId"]]["failureReason"].startswith("RequestExpired")
+
+
 def test_request_with_a_name_of_its_own_is_run_again(tmp_path: Path) -> None:
     with async_host(tmp_path) as host, fake_instance() as instance:
         route = host.publish_route()

@@ -73,10 +73,9 @@ class Processing:
 
     async def outcome(self, request: AsyncRequest) -> Outcome:
         """What becomes of a request; its object is not written yet, unless the outcome says so."""
-        if request.seq <= self._recovered:
-            found = await self._written(request)
-            if found is not None:
-                return found
+        found = await self._written(request)
+        if found is not None:
+            return found
         try:
             if not request.source:
                 return await self._invoke(request, request.body, request.headers)
@@ -88,9 +87,13 @@ class Processing:
             why = ApiError("InternalFailure", f"a file of the host cannot be written: {error.strerror}", 500)
             return failed(Kind.FAILED, why)
 
+    async def too_late(self, request: AsyncRequest) -> Outcome:
+        """What becomes of a request that has waited for too long."""
+        return await self._written(request) or expired(request, self._host.now())
+
     async def _written(self, request: AsyncRequest) -> Outcome | None:
         """How the request ended, if another process had written that before it was ended itself."""
-        if not request.is_named_here:  # the objects may be another request's
+        if request.seq > self._recovered or not request.is_named_here:  # the objects may be another request's
             return None
         for url, kind in ((request.output, Kind.COMPLETED), (request.failure, Kind.FAILED)):
             try:

@@ -52,6 +52,7 @@ class EndpointWork:
         self._processing = Processing(endpoint, find_route, self._slots, dependencies, recovered)
         self._answers = Answers(endpoint, find_route, dependencies, self._done)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._capacity = 0  # changes with the routing table only, after which `pump` is called
         self._leaving = 0  # grows with the routing table only
         self._reading: asyncio.Task[None] | None = None
@@ -130,9 +131,19 @@ class EndpointWork:
         if self._is_stopped:
             return
         if self.queue.take_out(request):
-            self._answers.add(request, expired(request, self._host.now()))
+            what = f"ending a request of endpoint '{self._endpoint.name}' that has expired"
+            background.start(what, self._end(request), self._ending)
         else:
             self._slots.give_up(request.seq)
+
+    async def _end(self, request: AsyncRequest) -> None:
+        """Answer a request that has waited for too long."""
+        try:
+            outcome = await self._processing.too_late(request)
+        except Exception:  # of one request
+            logger.exception("endpoint '%s': request %s", self._endpoint.name, request.id)
+            outcome = expired(request, self._host.now())
+        self._answers.add(request, outcome)
 
     def _done(self, requests: Sequence[AsyncRequest]) -> None:
         self.queue.done(requests)
@@ -141,7 +152,11 @@ class EndpointWork:
     async def stop(self) -> None:
         """Work no more. What has not been answered is begun again by the next process."""
         self._is_stopped = True
-        tasks: list[asyncio.Task[Any]] = [*self._tasks, *([] if self._reading is None else [self._reading])]
+        tasks: list[asyncio.Task[Any]] = [
+            *self._tasks,
+            *self._ending,
+            *([] if self._reading is None else [self._reading]),
+        ]
         for task in tasks:
             task.cancel()
         tasks += self._answers.stop()
@@ -151,7 +166,7 @@ class EndpointWork:
     def drop(self) -> None:
         """The endpoint is gone, and with it all of its requests."""
         self._is_stopped = True
-        for task in self._tasks:
+        for task in (*self._tasks, *self._ending):
             task.cancel()
         self._answers.stop()
         self.queue.clear()
