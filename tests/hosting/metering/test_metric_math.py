@@ -99,7 +99,7 @@ def test_periods_of_series_without_a_metric(client: Any) -> None:
             "ValidationError",
             "Metrics Insights (SELECT) is not available",
         ),
-        ({"Expression": "r", "Period": 61}, "InvalidParameterValue", "Period must be a multiple of 60"),
+        ({"Expression": "r", "Period": 61}, "InvalidParameterValue", "or a multiple of 60 seconds, got 61"),
         ({}, "ValidationError", "The parameter MetricDataQueries.member.2.MetricStat is required."),
         (
             {**metric("e", "Errors"), "Expression": "r"},

@@ -14,7 +14,7 @@ LAUNCHER = [sys.executable, "-m", "halimede.hosting.substrates.launcher"]
 
 
 def _run(plan: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
-    plan = {"empty": "/opt/ml", "mounts": {}, "shm_bytes": 0, **plan}
+    plan = {"empty": "/opt/ml", "mounts": {}, "kept": [], "shm_bytes": 0, **plan}
     return subprocess.run([*LAUNCHER, json.dumps(plan)], capture_output=True, text=True, check=False)
 
 
@@ -77,7 +77,13 @@ def test_the_program_is_the_same_process_and_user() -> None:
         [
             *LAUNCHER,
             json.dumps(
-                {"empty": "/opt/ml", "mounts": {}, "shm_bytes": 0, "command": ["sh", "-c", "echo $$; id -u"]}
+                {
+                    "empty": "/opt/ml",
+                    "mounts": {},
+                    "kept": [],
+                    "shm_bytes": 0,
+                    "command": ["sh", "-c", "echo $$; id -u"],
+                }
             ),
         ],
         stdout=subprocess.PIPE,
