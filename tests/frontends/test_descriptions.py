@@ -11,10 +11,9 @@ from tests.frontends.http.models import serve_models, write_repository
 def test_extensions_stand_in_tritons_order_and_are_only_those_served() -> None:
     metadata = descriptions.server_metadata("me")
     assert metadata["name"] == "me"
-    assert metadata["extensions"][:2] == ["classification", "model_repository"]
-    assert metadata["extensions"][-2:] == ["statistics", "logging"]
+    assert metadata["extensions"][:3] == ["classification", "sequence", "model_repository"]
+    assert metadata["extensions"][-3:] == ["statistics", "trace", "logging"]
     assert {"system_shared_memory", "cuda_shared_memory"} <= set(metadata["extensions"])
-    assert "trace" not in metadata["extensions"]
 
 
 def test_models_are_described(tmp_path: Path) -> None:
