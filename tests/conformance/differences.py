@@ -95,7 +95,7 @@ NO_NAME_OF_A_MODEL = Difference(
     "The load of a name that no model can have is refused as such, as in later versions; 2.51 looks for the model.",
 )
 CONTENTS_OF_NO_INPUT = Difference(
-    "raw_input_contents of which no input has the data are refused; tritonserver ignores them.",
+    "Data of `raw_input_contents` that belong to no input are refused; tritonserver ignores them.",
 )
 HEAD_OF_HEALTH = Difference(
     "Health checks can be asked with HEAD, as some load balancers do; tritonserver answers 405.",
