@@ -48,7 +48,9 @@ def pipe() -> Iterator[Pipe]:
     made.close()
 
 
-def test_lines_that_are_read_late_come_in_order(pipe: Pipe) -> None:
+@pytest.mark.parametrize("blocking", [True, False])
+def test_lines_that_are_read_late_come_in_order(pipe: Pipe, blocking: bool) -> None:
+    os.set_blocking(pipe.stream.fileno(), blocking)  # which other programs that have the pipe may change
     for line in LINES:
         pipe.log.write(line)
     pipe.log.write("last\n")

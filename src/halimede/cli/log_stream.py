@@ -82,13 +82,15 @@ class LogStream:
                 self._waiting_bytes -= len(data)
 
     def _write(self, data: bytes) -> None:
-        try:
-            while data:
+        while data:
+            try:
                 data = data[os.write(self._descriptor, data) :]
-        except BrokenPipeError:  # nobody will read it any more, which is no reason to fail
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._descriptor)  # Python writes what is left to it at exit
-            os.close(nowhere)
+            except BlockingIOError:  # another program has set the pipe so
+                self._poll.poll()
+            except OSError:  # nobody will read it any more, which is no reason to fail
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._descriptor)  # Python writes what is left to it at exit
+                os.close(nowhere)
 
     def close(self) -> None:
         """Wait for the lines that are not written yet, though not for long."""
