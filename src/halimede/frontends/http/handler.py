@@ -69,15 +69,7 @@ class _Frontend:
         self._lifecycle = engine.lifecycle
         self._settings = settings
         self._restrictions = settings.restrictions
-        self._infer = Inference(
-            engine,
-            settings.max_input_size,
-            settings.max_output_size,
-            settings.forward_pattern,
-            settings.regions,
-            dialect,
-            settings.readers,
-        ).infer
+        self._infer = Inference.of(engine, settings, dialect).infer
         generate = Generate(
             engine, settings.max_input_size, settings.forward_pattern, readers=settings.readers
         )

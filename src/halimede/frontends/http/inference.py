@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
@@ -29,6 +29,30 @@ from halimede.frontends.shared_memory.registry import Regions
 _INLINE_INFLATE_BYTES = 4_096
 _INLINE_DEFLATE_BYTES = 16_384
 """Up to these sizes zlib runs on the loop, beyond in a thread."""
+
+
+class InferenceSettings(Protocol):
+    """What the settings of a front end say of inference."""
+
+    @property
+    def max_input_size(self) -> int:
+        """Largest JSON, raw or decompressed input, in bytes."""
+
+    @property
+    def max_output_size(self) -> int:
+        """Most JSON of a response, in bytes."""
+
+    @property
+    def forward_pattern(self) -> HeaderPattern | None:
+        """Finds the headers that become parameters, None for none."""
+
+    @property
+    def regions(self) -> Regions:
+        """Clients' shared memory."""
+
+    @property
+    def readers(self) -> JsonReaders:
+        """Read large JSON."""
 
 
 class Inference:
@@ -66,6 +90,19 @@ class Inference:
         self._regions = regions
         self._dialect = dialect
         self._json_length = dialect.json_length
+
+    @classmethod
+    def of(cls, engine: Engine, settings: InferenceSettings, dialect: Dialect) -> "Inference":
+        """What serves the infer call of a front end with those settings."""
+        return cls(
+            engine,
+            settings.max_input_size,
+            settings.max_output_size,
+            settings.forward_pattern,
+            settings.regions,
+            dialect,
+            settings.readers,
+        )
 
     def infer(self, exchange: Exchange, name: str, version: int) -> None:
         """Answer, now or later.

@@ -57,15 +57,7 @@ def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAn
     """What is done with a request."""
     dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
     if settings.inference_type is InferenceType.INFER:
-        infer = Inference(
-            engine,
-            settings.max_input_size,
-            settings.max_output_size,
-            settings.forward_pattern,
-            settings.regions,
-            dialect,
-            settings.readers,
-        ).infer
+        infer = Inference.of(engine, settings, dialect).infer
         texts = TextCalls(engine, settings, background, respond_error)
 
         def serve(exchange: Exchange, name: str) -> None:

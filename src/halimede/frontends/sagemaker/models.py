@@ -53,15 +53,7 @@ class Models:
         self._max_input_size = settings.max_input_size
         self._background = background
         dialect = Dialect(json_length, label, compression=False, respond_error=self._respond_invoke_error)
-        self._infer = Inference(
-            engine,
-            settings.max_input_size,
-            settings.max_output_size,
-            settings.forward_pattern,
-            settings.regions,
-            dialect,
-            settings.readers,
-        ).infer
+        self._infer = Inference.of(engine, settings, dialect).infer
         self._texts = TextCalls(engine, settings, background, self._respond_invoke_error)
 
     def list(self, exchange: Exchange) -> None:
