@@ -113,6 +113,7 @@ def answer_later(
     work: "asyncio.Future[Made]",
     then: "Callable[[Made], None]",
     respond_error: RespondError = respond_error,
+    release: Callable[[], None] | None = None,
 ) -> None:
     """Go on with what the work gives, if the client is still there. Work that has not begun when it leaves is left out.
 
@@ -121,6 +122,7 @@ def answer_later(
         work: what is waited for.
         then: gets what it gives, and answers.
         respond_error: answers with an error of either.
+        release: called when it has gone on, or is not to; None for nothing.
     """
 
     def done(work: "asyncio.Future[Made]") -> None:
@@ -138,6 +140,8 @@ def answer_later(
 
     exchange.on_disconnect = leave
     work.add_done_callback(done)
+    if release is not None:
+        work.add_done_callback(lambda _: release())
 
 
 class BackgroundAnswers:

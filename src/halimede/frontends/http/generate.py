@@ -89,8 +89,7 @@ class Generate:
         if fits and self._readers is not None and is_large(exchange.body):
             release = self._engine.lifecycle.hold(model.identifier)
             reading = self._readers.read(read_generate_request, *arguments)
-            answer_later(exchange, reading, run)
-            reading.add_done_callback(lambda _: release())
+            answer_later(exchange, reading, run, release=release)
         else:
             run(read_generate_request(*arguments))
 

@@ -137,8 +137,7 @@ class Inference:
     ) -> None:
         """Go on with what the work gives. The model stays loaded until then."""
         release = self._engine.lifecycle.hold(model.identifier)
-        answer_later(exchange, work, then, self._dialect.respond_error)
-        work.add_done_callback(lambda _: release())
+        answer_later(exchange, work, then, self._dialect.respond_error, release)
 
     def _run(
         self,
