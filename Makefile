@@ -26,7 +26,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress mutation test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language stress-archives overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress mutation test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language hostile stress-archives overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -132,6 +132,9 @@ soak-front-ends: $(VENV)/.test ## Load front ends for SECONDS while a process of
 
 soak-language: $(VENV)/.test ## Load language models for SECONDS while their clients leave at random
 	$(BIN)/python -m scripts.soak_language $(SECONDS)
+
+hostile: $(VENV)/.test ## Attack a server that has 2 GB of memory while an ordinary client sends requests to it; HOSTILE_ARGS="--front-ends 2 loads" narrows it
+	$(BIN)/python -m scripts.hostile $(HOSTILE_ARGS)
 
 stress-archives: $(VENV)/.test ## Load, invoke and unload archives from 32 clients for 5 minutes, and for 5 more within a budget
 	$(BIN)/python -m scripts.stress_sagemaker 5
