@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, kill
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until
 
 SOURCE = """
@@ -119,7 +120,7 @@ class Counted:
     @property
     def calls(self) -> list[str]:
         """What was called since the last load began."""
-        return sorted(self._log.read_text().splitlines())
+        return sorted(complete_lines(self._log).splitlines())
 
     @property
     def processes(self) -> set[int]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halimede.hosting.substrates.processes import descendants
+from tests.support.lines import complete_lines
 from tests.support.ray_cluster import RayCluster, light_nodes
 from tests.support.waiting import wait_until
 
@@ -93,7 +94,7 @@ def autoscaling_cluster(directory: Path, most: int) -> Iterator[RayCluster]:
 def _head_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     def address() -> str:
         assert process.poll() is None, f"Ray does not start: {log.read_text()}"
-        lines = [line for line in log.read_text().splitlines() if "Local node IP:" in line]
+        lines = [line for line in complete_lines(log).splitlines() if "Local node IP:" in line]
         return lines[0].rpartition(":")[2].strip() if lines else ""
 
     return wait_until(address, lambda: f"Ray: {log.read_text()}", 90)

@@ -15,6 +15,7 @@ from pathlib import Path
 import obstore
 from obstore.store import AzureStore
 
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until
 
 ACCOUNT = "devstoreaccount1"
@@ -40,7 +41,7 @@ def azurite() -> Iterator[str]:
         try:
 
             def address() -> "re.Match[str] | None":
-                text = Path(log.name).read_text()
+                text = complete_lines(log.name)
                 assert process.poll() is None, text
                 return re.search(r"successfully listens on (http://\S+)", text)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.support.clients import Clients
 from tests.support.forks import Process, start
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until
 
 _STARTED = re.compile(r"Started SageMaker host at \S+:(\d+)")
@@ -41,7 +42,7 @@ class HostProcess:
     @property
     def log(self) -> str:
         """What it has written so far, standard output and error together."""
-        return self._log.read_text()
+        return complete_lines(self._log)
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.forks import Process, start
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until
 
 FRONT_ENDS = int(os.environ.get("TEST_FRONT_ENDS", "1"))
@@ -40,7 +41,7 @@ class ServerProcess:
     @property
     def log(self) -> str:
         """What it has written so far, standard output and error together."""
-        return Path(self._log.name).read_text()
+        return complete_lines(self._log.name)
 
     def get(self, path: str, address: str = "") -> tuple[int, bytes]:
         """Status and body of a GET over HTTP."""

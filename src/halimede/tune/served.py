@@ -105,7 +105,8 @@ def _await(process: "subprocess.Popen[bytes]", log: Path) -> Served:
     """The server once it is ready."""
     deadline = time.monotonic() + _STARTS_WITHIN_S
     while True:
-        addresses = dict(_STARTED.findall(log.read_text(errors="replace")))
+        lines = log.read_text(errors="replace").rpartition("\n")[0]  # the last one may still be incomplete
+        addresses = dict(_STARTED.findall(lines))
         if len(addresses) == 2 and _ready(addresses["HTTPService"]):
             return Served(addresses["HTTPService"], addresses["GRPCInferenceService"], process.pid)
         if process.poll() is not None:

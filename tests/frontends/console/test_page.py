@@ -153,7 +153,8 @@ def test_a_picture_is_sent_and_drawn(page: Page, server: ServerProcess, tmp_path
     page.get_by_label("Kind of picture").select_option("File")
     page.locator("input[type=file]").set_input_files(raw)
     page.get_by_role("button", name="Send").click()
-    expect(page.get_by_text("the file has 100 bytes of values, but the shape needs 6912")).to_be_visible()
+    problem = "picture: the file has 100 bytes of values, but the shape needs 6912"
+    expect(page.get_by_text(problem, exact=True)).to_be_visible()
 
 
 def test_a_stream_is_written_as_it_comes(page: Page, server: ServerProcess) -> None:

@@ -30,6 +30,7 @@ from tests.hosting.substrates.instances import (
     text_of,
     wait_for,
 )
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until_async
 
 PROGRAM = """#!{python} -SE
@@ -175,7 +176,7 @@ async def test_lines_of_the_log_say_which_container_printed_them(tmp_path: Path)
         request = several(program, [{"SCRIPT": script} for script in scripts])
         await answers(await substrate.launch(request))
         log = substrate.log(request)
-        await wait_until_async(lambda: len(log.read_text().splitlines()) == 3)
+        await wait_until_async(lambda: complete_lines(log).count("\n") == 3)
         assert sorted(log.read_text().splitlines()) == [
             "container-1 | one",
             "container-2 | lines",

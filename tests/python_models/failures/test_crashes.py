@@ -27,6 +27,7 @@ from tests.python_models.support import (
     kill,
     serve_models,
 )
+from tests.support.lines import complete_lines
 from tests.support.waiting import wait_until
 
 DYING = """
@@ -467,7 +468,7 @@ def test_restarts_of_a_model_that_always_dies_come_ever_later(models: Models, tm
     )
     flag.touch()
     kill(models.pids(name)[0])
-    wait_until(lambda: len(log.read_text().split()) >= 5, "four restarts")
+    wait_until(lambda: complete_lines(log).count("\n") >= 5, "four restarts")
     times = [float(line) for line in log.read_text().split()[1:5]]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     # the first is at once, later ones at least so late; when they come exactly, is up to the machine

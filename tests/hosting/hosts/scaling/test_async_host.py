@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from halimede.hosting.substrates.processes import end_marked
 from tests.hosting.substrates.instances import write_serve
 from tests.support.host import HostProcess, start_host
+from tests.support.lines import complete_lines
 from tests.support.waiting import let_pass
 
 ROLE = "arn:aws:iam::000000000000:role/halimede"
@@ -120,9 +121,9 @@ def test_host_that_is_killed_under_load_answers_each_request_once(place: Path) -
     log = place / "host" / "notifications" / "000000000000" / "us-east-1" / "ended.log"
     with start_host(place / "host", *_flags(place)) as host:
         host.wait_until(lambda: len(_objects(host)) >= len(accepted), "all results")
-        host.wait_until(lambda: len(log.read_text().splitlines()) >= len(_objects(host)), "all messages")
+        host.wait_until(lambda: complete_lines(log).count("\n") >= len(_objects(host)), "all messages")
         keys = _objects(host)
-        messages = [json.loads(json.loads(line)["Message"]) for line in log.read_text().splitlines()]
+        messages = [json.loads(json.loads(line)["Message"]) for line in complete_lines(log).splitlines()]
     assert len(accepted) > 20
     told = Counter(message["inferenceId"] for message in messages)
     assert set(told.values()) == {1}
