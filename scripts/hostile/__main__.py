@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -69,40 +69,46 @@ def main() -> int:
             "--metrics-port=0", "--model-control-mode=explicit", "--load-model=*", "--allow-openai=true",
             f"--front-ends={given.front_ends}",
         ]  # fmt: skip
-        with running(command, 3) as server, closing(Neighbour(server.http)) as neighbour:
-            return attack(server, neighbour, given.attacks or list(ATTACKS), peak)
+        pending = given.attacks or list(ATTACKS)
+        failed: list[str] = []
+        say(
+            f"{'attack':30} {'s':>5} {'answers':>8} {'failed':>6} {'p50':>8} {'p99':>8} {'most':>8} {'MiB':>6}  outcome"
+        )
+        while pending:  # a server that an attack ends is followed by another
+            with running(command, 3) as server, closing(Neighbour(server.http)) as neighbour:
+                failed += attack(server, neighbour, pending, peak)
+    say("\n".join(failed) or "nothing failed")
+    return int(bool(failed))
 
 
-def attack(server: ServerProcess, neighbour: Neighbour, names: Sequence[str], peak: Callable[[], int]) -> int:
-    """Make the attacks and print what came of each; the exit status."""
+def attack(
+    server: ServerProcess, neighbour: Neighbour, pending: list[str], peak: Callable[[], int]
+) -> Iterator[str]:
+    """Make the attacks that are pending until one ends the server, and print what came of each: what failed."""
     time.sleep(QUIET_S)
     quiet = neighbour.period()
     limit_ms = max(AT_MOST * quiet.quantile(0.99), quiet.quantile(0.99) + NOISE_MS)
-    say(
-        f"{'attack':30} {'s':>5} {'answers':>8} {'failed':>6} {'p50':>8} {'p99':>8} {'most':>8} {'MiB':>6}  outcome"
-    )
     say(row("none", QUIET_S, quiet, peak(), ""))
-    failed = [f"none: {failure}" for failure in quiet.failures]
+    yield from (f"none: {failure}" for failure in quiet.failures)
     target = Target(server.http, server.grpc)
-    for name in names:
+    while pending:
+        name = pending.pop(0)
         began = time.monotonic()
         outcome = made(name, target)
         took = time.monotonic() - began
         time.sleep(SETTLING_S)
         period = neighbour.period()
-        if outcome == BROKEN:
-            failed.append(f"{name}: {BROKEN}")
         say(row(name, took, period, peak(), outcome))
-        failed += [f"{name}: {failure}" for failure in period.failures[:3]]
+        if outcome == BROKEN:
+            yield f"{name}: {BROKEN}"
+        yield from (f"{name}: {failure}" for failure in period.failures[:3])
         if (p99 := period.quantile(0.99)) > limit_ms:
-            failed.append(f"{name}: the 99th percentile is {p99:.1f} ms, more than {limit_ms:.1f} ms")
+            yield f"{name}: the 99th percentile is {p99:.1f} ms, more than {limit_ms:.1f} ms"
         if (status := server.process.poll()) is not None:
-            failed.append(f"{name}: the server ended with {status}: {server.log[-2000:]}")
-            break
-    if server.process.poll() is None and (status := server.get("/v2/health/ready")[0]) != 200:
-        failed.append(f"the server is not ready in the end: {status}")
-    say("\n".join(failed) or "nothing failed")
-    return int(bool(failed))
+            yield f"{name}: the server ended with {status}: {server.log[-2000:]}"
+            return
+        if (ready := server.get("/v2/health/ready")[0]) != 200:
+            yield f"{name}: the server is not ready after it: {ready}"
 
 
 def row(name: str, took: float, period: Period, peak: int, outcome: str) -> str:
