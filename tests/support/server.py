@@ -69,7 +69,14 @@ class ServerProcess:
     def wait_until_ready(self, timeout: float = 60) -> None:
         """Return once the server says that it is ready, over HTTP or to SageMaker."""
         path = "/v2/health/ready" if self.http else "/ping"
-        self.wait_until(lambda: self.get(path, self.http or self.sagemaker)[0] == 200, "readiness", timeout)
+
+        def is_ready() -> bool:
+            try:
+                return self.get(path, self.http or self.sagemaker)[0] == 200
+            except urllib.error.URLError:  # it has ended, which is found next
+                return False
+
+        self.wait_until(is_ready, "readiness", timeout)
 
     def stop(self, timeout: float = 30) -> int:
         """Send SIGTERM; the exit status."""
