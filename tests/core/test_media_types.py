@@ -31,6 +31,7 @@ def test_letter_case_spaces_and_parameters_do_not_change_the_essence(media_type:
         ("; size=5; size=6", "5"),
         ("; size=5 ;charset=utf-8", "5"),
         ("; size=", ""),
+        ("; size=\x1f5", "\x1f5"),
         ("; resize=5", None),
         ("size=5", None),
         ("", None),

@@ -6,6 +6,8 @@ import pytest
 
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import RequestLog
+from tests.support.lines import complete_lines
+from tests.support.waiting import wait_until
 
 
 def entry(path: str, ms: int) -> Entry:
@@ -39,6 +41,9 @@ def test_many_lines_are_written_in_order_and_none_is_lost(tmp_path: Path) -> Non
         log.close()
 
     asyncio.run(run())
+    wait_until(
+        lambda: complete_lines(tmp_path / "log").count("\n") == 1000, "the process that writes the lines"
+    )
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line.split('"')[1] for line in lines] == [f"GET /{number}" for number in range(1000)]
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halimede.core.errors import InvalidArgumentError
@@ -87,6 +87,7 @@ def test_the_media_type_must_stand_first() -> None:
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
+@example("\x1f0")
 def test_any_text_after_the_media_type_is_a_number_or_refused(text: str) -> None:
     expected = re.match(r"[ \t\n\v\f\r]*(?:\"[ \t\n\v\f\r]*(?=[^\"]*\"))?([+-]?[0-9]+)", text)
     if expected is None or int(expected[1]) not in INT32:
