@@ -57,12 +57,16 @@ OWN_METRICS = Difference(
 EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS, OWN_METRICS)
 """Those that hold for all cases; the others are named by the cases that show them."""
 
-NO_SUCH_MEMORY = Difference(
-    "If a client names shared memory that does not exist, or that is too small for an output, gRPC answers "
-    "INVALID_ARGUMENT, not INTERNAL: it is the client's mistake.",
+SMALL_MEMORY = Difference(
+    "If shared memory is too small for an output, gRPC answers INVALID_ARGUMENT, not INTERNAL: it is the client's "
+    "mistake.",
     paths=r"(^|: )code$",
     theirs="INTERNAL",
     ours="INVALID_ARGUMENT",
+)
+RESERVED_KEY = Difference(
+    "Shared memory whose key has the prefix of Triton's own is refused as such, as in later versions.",
+    paths=r": (status|code|details|body\.error)$",
 )
 ANY_OFFSET = Difference(
     "A region of shared memory may begin at any offset; tritonserver requires a multiple of the page size.",
@@ -170,6 +174,9 @@ RESTRICTED_KEY = Difference(
 OUTSIDE_THE_REPOSITORY = Difference(
     "A name that leads out of the model's directory, or of the repository, is refused; 2.51 follows it.",
 )
+OUTPUT_TWICE = Difference(
+    "An output that a request names twice is refused, as in later versions; 2.51 uses only the first.",
+)
 NAME_TWICE = Difference(
     "Two inputs, outputs or batch outputs of one name are refused; tritonserver uses only one of them.",
 )
@@ -221,17 +228,9 @@ READY_AFTER_AN_UNLOAD = Difference(
     theirs=400,
     ours=200,
 )
-CIRCLES = Difference(
-    "A circle of ensembles is written out, without `...` between its members.",
-    paths=r"body\.error$",
-)
 CODE_OF_AN_ERROR = Difference(
     "The error of a called model keeps its code, as in later versions; in 2.51 it is that of an internal error.",
     paths=r"^body\.error$",
-)
-SPACE_AT_THE_END = Difference(
-    "Spaces after a header's value are no part of it, as RFC 9110 says; tritonserver keeps them.",
-    paths=r"^body\.outputs\[0\]\.data\[0\]$",
 )
 IDENTIFIERS = Difference(
     "Over gRPC a model is reached by its repository and name, too; tritonserver serves no models of equal names.",

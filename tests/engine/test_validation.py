@@ -256,6 +256,22 @@ def test_an_optional_input_may_be_left_out() -> None:
     validate(request({"A": tensor((1, 16))}), model(spec("A", (16,)), spec("B", (16,), optional=True)))
 
 
-def test_an_enormous_shape_is_a_size_mismatch_not_an_overflow() -> None:
-    text = refusal(model(spec("A", (-1, -1))), {"A": Tensor(FP32, (1, 2**62, 2**62), b"")})
-    assert text.startswith("input byte size mismatch for input 'A' for model 'm'. Expected ")
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (
+            (1, 2**4, 2**60 + 2),
+            (
+                "shape [1, 16, 1152921504606846978] of input 'A' causes total element count to exceed maximum size of "
+                "9223372036854775807"
+            ),
+        ),
+        ((1, 4, 2**60 - 2), "byte size overflow for input 'A' of shape [1, 4, 1152921504606846974]"),
+    ],
+)
+def test_a_shape_with_more_elements_than_can_be_counted_is_refused_as_such(
+    shape: tuple[int, ...], text: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        validate(request({"A": Tensor(FP32, shape, b"")}), model(spec("A", (-1, -1))))
+    assert caught.value.message == text

@@ -227,3 +227,8 @@ class NestedRequest(InferRequest):
 def request_prefix(identifier: str) -> str:
     """How errors about a request begin; its identifier is "" if the client gave none."""
     return f"[request id: {identifier or '<id_unknown>'}] "
+
+
+def already_there(kind: str, name: str) -> str:
+    """The error text for a second input or output of one name in a request."""
+    return f"{kind} '{name}' already exists in request"

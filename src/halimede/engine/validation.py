@@ -9,6 +9,7 @@ from math import prod
 
 from halimede.config.signature import Signature, TensorSpec, match_wildcards
 from halimede.core.datatypes import BYTES
+from halimede.core.element_counts import element_count
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.hints import names_hint
 from halimede.core.requests import InferRequest
@@ -149,7 +150,7 @@ def _checked(request: InferRequest, signature: Signature, spec: TensorSpec, tens
 
 def _check_bytes(request: InferRequest, spec: TensorSpec, tensor: Tensor) -> None:
     """Are there as many bytes as the shape takes?"""
-    elements = prod(tensor.shape)
+    elements = element_count(spec.name, tensor.shape, spec.datatype)
     if spec.datatype is BYTES:
         _check_strings(request, spec, tensor, elements)
         return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
-from halimede.core.requests import InferRequest, InferResponse, Respond
+from halimede.core.requests import InferRequest, InferResponse, Respond, already_there, request_prefix
 from halimede.core.tensors import Tensor
 from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
@@ -83,11 +83,8 @@ class ModelCall:
         for tensor in inputs:
             name: str = tensor[0]
             if name in self.inputs:
-                msg = (
-                    f"Model {self.model_name} - Error when running inference: [request id: "
-                    f"{self.id or '<id_unknown>'}] input '{name}' already exists in request"
-                )
-                raise InternalError(msg)
+                why = request_prefix(self.id) + already_there("input", name)
+                raise InternalError(f"Model {self.model_name} - Error when running inference: {why}")
             self.inputs[name] = decoded = memory.tensor(tensor)
             # what the caller made is for this call alone; what it received and passes on, it may go on reading
             decoded.shared = type(tensor[3]) is tuple and not memory.made(tensor[3])

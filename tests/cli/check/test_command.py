@@ -529,8 +529,8 @@ def test_ensembles_that_need_each_other_are_told(tmp_path: Path) -> None:
     write_ensemble(tmp_path, "a", "b")
     write_ensemble(tmp_path, "b", "a")
     assert [each["message"] for each in problems(tmp_path)] == [
-        "circular dependency between ensembles: a -> b -> a",
-        "circular dependency between ensembles: b -> a -> b",
+        "circular dependency between ensembles: a -> ... -> b -> a",
+        "circular dependency between ensembles: b -> ... -> a -> b",
     ]
 
 

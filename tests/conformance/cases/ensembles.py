@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.conformance.asking import config, get, gone, index, infer, load, python_model, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import CIRCLES, NEEDED_MODEL_DELETED, NEEDED_MODEL_NAMED, Difference
+from tests.conformance.differences import NEEDED_MODEL_DELETED, NEEDED_MODEL_NAMED, Difference
 from tests.conformance.sources import CONFIG, IDENTITY
 from tests.conformance.steps import Files, Step
 
@@ -140,10 +140,7 @@ WITHOUT_THE_PART: dict[str, Difference] = {
 }
 
 CASES: list[Case] = [
-    *(
-        case(name, *of(number, text), differs=CIRCLES if name == "itself" else None)
-        for number, (name, text) in enumerate(TEXTS.items())
-    ),
+    *(case(name, *of(number, text)) for number, (name, text) in enumerate(TEXTS.items())),
     case(
         "the part is unloaded",
         *dependent(

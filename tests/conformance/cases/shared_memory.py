@@ -9,7 +9,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.answers import Answer
 from tests.conformance.asking import get, post, put, rpc
 from tests.conformance.case import Case, case
-from tests.conformance.differences import ANY_OFFSET, NO_SUCH_MEMORY
+from tests.conformance.differences import ANY_OFFSET, RESERVED_KEY, SMALL_MEMORY
 from tests.conformance.servers import Setting
 from tests.conformance.steps import Memory, Only, Placed, Rpc, Step
 
@@ -103,6 +103,7 @@ def infer_rpc(
     return Rpc("ModelInfer", request)
 
 
+OWN = "of a key of Triton's own"
 REGISTRATIONS: dict[str, dict[str, Any]] = {
     "of the whole": {},
     "of a part": {"offset": 16, "byte_size": 48},
@@ -116,12 +117,10 @@ REGISTRATIONS: dict[str, dict[str, Any]] = {
     "without a key": {"key": ""},
     "of a key of slashes": {"key": "//"},
     "of a key in a directory": {"key": "a/b"},
-    "of a key of Triton's own": {"key": "/triton_python_backend_shm_region_1"},
+    OWN: {"key": "/triton_python_backend_shm_region_1"},
 }
 OFFSETS = ("of a part", "of an odd part", "that wraps around")
 """Of those, what begins where no page does."""
-NOWHERE = tuple(what for what, members in REGISTRATIONS.items() if "key" in members)
-"""What no memory has."""
 JSON_REGISTRATIONS: dict[str, Any] = {
     "no key": {"byte_size": SIZE},
     "no size": {"key": "x"},
@@ -161,15 +160,12 @@ CASES: list[Case] = [
             shown(f"reg{number}{protocol}"),
             unregister(f"reg{number}{protocol}"),
             REMOVED,
-            differs=ANY_OFFSET if what in OFFSETS else NO_SUCH_MEMORY if what in missing else None,
+            differs=ANY_OFFSET if what in OFFSETS else RESERVED_KEY if what == OWN else None,
             setting=SHARED,
             alone=True,
         )
         for number, (what, members) in enumerate(REGISTRATIONS.items())
-        for protocol, make, shown, missing in (
-            ("HTTP", register, status, ()),
-            ("gRPC", register_rpc, status_rpc, NOWHERE),
-        )
+        for protocol, make, shown in (("HTTP", register, status), ("gRPC", register_rpc, status_rpc))
     ),
     *(
         case(f"a registration with {what}", post(f"{SYSTEM}/region/json/register", body), setting=SHARED)
@@ -233,7 +229,7 @@ CASES: list[Case] = [
             make(placed("r", 32), parameters),
             unregister("r"),
             REMOVED,
-            differs=NO_SUCH_MEMORY if (what, protocol) == ("too small", "gRPC") else None,
+            differs=SMALL_MEMORY if (what, protocol) == ("too small", "gRPC") else None,
             setting=SHARED,
             alone=True,
         )

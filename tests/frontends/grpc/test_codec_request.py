@@ -243,15 +243,22 @@ def test_a_repeated_input_is_refused_with_the_id_of_the_request(identifier: str,
     assert caught.value.message == f"{prefix}input 'INPUT0' already exists in request"
 
 
-def test_a_repeated_output_is_wanted_once_with_the_first_count_of_its_classes() -> None:
-    message = infer_request()
-    for count in (0, 1, 2):
+@pytest.mark.parametrize(
+    ("identifier", "prefix"), [("r1", "[request id: r1] "), ("", "[request id: <id_unknown>] ")]
+)
+@pytest.mark.parametrize("classes", [0, 2])
+def test_a_repeated_output_is_refused_with_the_id_of_the_request(
+    identifier: str, prefix: str, classes: int
+) -> None:
+    message = infer_request(identifier=identifier)
+    for _ in range(2):
         output = message.outputs.add(name="o")
-        if count:
-            output.parameters["classification"].int64_param = count
+        if classes:
+            output.parameters["classification"].int64_param = classes
 
-    assert decode(message).outputs == ("o",)
-    assert plan_of(message).classes == {"o": 1}
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == f"{prefix}output 'o' already exists in request"
 
 
 def test_a_request_that_contradicts_itself_names_its_model_all_the_same() -> None:

@@ -296,6 +296,14 @@ def test_the_last_of_repeated_headers_is_forwarded_and_another_case_is_another_n
     assert request.parameters == {"x-a": "3", "X-A": "2", "x-b": "4"}
 
 
+def test_a_forwarded_header_keeps_the_spaces_at_its_end(held: Held, client: Client) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate", "x-a:  two words \t", "x-a-too: 1"))
+    request = held.wait()
+    held.respond(LAST)
+    assert client.read().status == 200
+    assert request.parameters == {"x-a": "two words \t", "x-a-too": "1"}
+
+
 @pytest.mark.parametrize("call", ["generate", "generate_stream"])
 def test_a_client_that_leaves_cancels_its_request(held: Held, call: str) -> None:
     gone = threading.Event()

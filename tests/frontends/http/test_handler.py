@@ -461,8 +461,9 @@ def test_unknown_compression_names_the_known_ones(server: ModelServer) -> None:
 
 @pytest.mark.parametrize("size", [3, 20_000])
 @pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize("chunked", [False, True])
 def test_compressed_request_and_response(
-    server: ModelServer, size: int, encoding: str, compress: Any
+    server: ModelServer, size: int, encoding: str, compress: Any, chunked: bool
 ) -> None:
     values = np.random.default_rng(1).random((1, size), np.float32)
     entry = {**BINARY_INPUT, "shape": [1, size], "parameters": {"binary_data_size": values.nbytes}}
@@ -472,7 +473,14 @@ def test_compressed_request_and_response(
         f"Accept-Encoding: {encoding}",
         f"Inference-Header-Content-Length: {len(text)}",
     )
-    answered = ask(server, post(compress(text + values.tobytes()), "/v2/models/echo/infer", *headers))
+    body = compress(text + values.tobytes())
+    if chunked:
+        pieces = [body[start : start + 1000] for start in range(0, len(body), 1000)]
+        wire = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+        head = ("POST /v2/models/echo/infer HTTP/1.1", "Host: test", "Transfer-Encoding: chunked", *headers)
+        answered = ask(server, "\r\n".join(head).encode() + b"\r\n\r\n" + wire)
+    else:
+        answered = ask(server, post(body, "/v2/models/echo/infer", *headers))
     assert answered.headers["content-encoding"] == encoding
     body = zlib.decompress(answered.body, zlib.MAX_WBITS | 32)
     assert body[int(answered.headers["inference-header-content-length"]) :] == values.tobytes()

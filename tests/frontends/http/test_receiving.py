@@ -12,7 +12,8 @@ from tests.frontends.http.serving import Client, Served, echo, post, serve
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
-JSON_TOO_LARGE = "Request JSON size of 1001 bytes exceeds the maximum allowed value of 1000 bytes."
+CALL_TOO_LARGE = "request JSON size of 1001 bytes exceeds the maximum allowed input size of 1000 bytes."
+INFERENCE_TOO_LARGE = "Request JSON size of 1001 bytes exceeds the maximum allowed value of 1000 bytes."
 BINARY = "Inference-Header-Content-Length: 10"
 
 
@@ -20,9 +21,9 @@ def count(exchange: Exchange) -> None:
     exchange.respond(200, (str(len(exchange.body)).encode(),))
 
 
-def begin(length: int, *headers: str) -> bytes:
+def begin(length: int, *headers: str, path: str = "/echo") -> bytes:
     """The head of a request with a body of so many bytes."""
-    head = ["POST /echo HTTP/1.1", "Host: test", f"Content-Length: {length}", *headers]
+    head = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {length}", *headers]
     return "\r\n".join(head).encode() + b"\r\n\r\n"
 
 
@@ -143,15 +144,27 @@ def test_bodies_that_stand_still_while_memory_is_short_are_refused() -> None:
         assert [error(client)[0] for client in clients[:2]] == [503, 503]
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v2/models/m/infer", INFERENCE_TOO_LARGE),
+        ("/v2/models/m/versions/1/infer", INFERENCE_TOO_LARGE),
+        ("/invocations", INFERENCE_TOO_LARGE),
+        ("/models/m/invoke", INFERENCE_TOO_LARGE),
+        ("/v2/models/m/generate", CALL_TOO_LARGE),
+        ("/v2/repository/models/m/load", CALL_TOO_LARGE),
+        ("/v2/logging", CALL_TOO_LARGE),
+    ],
+)
+def test_json_above_the_limit_is_refused_in_the_words_of_the_call(path: str, text: str) -> None:
+    with serve(count, HttpLimits(json_bytes=1000)) as served, served.client() as client:
+        client.send(begin(1001, "Expect: 100-continue", path=path))
+        assert error(client) == (400, f"{text} Use --http-max-input-size to increase the limit.")
+
+
 def test_json_above_the_limit_is_refused_before_it_is_sent() -> None:
     limits = HttpLimits(json_bytes=1000)
     with serve(count, limits) as served:
-        with served.client() as client:
-            client.send(begin(1001, "Expect: 100-continue"))
-            assert error(client) == (
-                400,
-                f"{JSON_TOO_LARGE} Use --http-max-input-size to increase the limit.",
-            )
         with served.client() as client:
             client.send(begin_chunked() + b"3e9\r\n")
             assert error(client) == (413, "the body is larger than the allowed 1000 bytes")

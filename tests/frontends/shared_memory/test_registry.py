@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from halimede.core.errors import (
     AlreadyExistsError,
+    HalimedeError,
+    InternalError,
     InvalidArgumentError,
     NotFoundError,
     UnsupportedError,
@@ -35,8 +37,8 @@ def regions() -> Iterator[Regions]:
     made.system.unregister()
 
 
-def refusal(regions: Regions, *arguments: Any) -> str:
-    with pytest.raises(InvalidArgumentError) as error:
+def refusal(regions: Regions, *arguments: Any, kind: type[HalimedeError] = InvalidArgumentError) -> str:
+    with pytest.raises(kind) as error:
         regions.system.register("r", *arguments)
     assert regions.system.status() == []
     return error.value.message
@@ -44,17 +46,31 @@ def refusal(regions: Regions, *arguments: Any) -> str:
 
 @pytest.mark.parametrize(
     "key",
-    ["", "/", "///", "/a/b", ".", "..", "/../dev/null", "/none-such", "x" * 300, "a\0b", "\ud800",
-     "/triton_python_backend_shm_region_1", "triton_python_backend_shm_region_",
-     "//triton_python_backend_shm_region_x"],
-)  # fmt: skip
-def test_key_of_no_memory_is_refused(regions: Regions, key: str) -> None:
-    with suppress(OSError, ValueError):
-        (FILE / "triton_python_backend_shm_region_1").touch()
+    ["", "/", "///", "/a/b", ".", "..", "/../dev/null", "/none-such", "x" * 300, "a\0b", "\ud800"],
+)
+def test_key_of_no_memory_is_an_internal_error_as_in_triton(regions: Regions, key: str) -> None:
+    text = refusal(regions, key, 0, 4, kind=InternalError)
+    assert text == f"Unable to open shared memory region: '{key}'"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "/triton_python_backend_shm_region_1",
+        "triton_python_backend_shm_region_",
+        "//triton_python_backend_shm_region_x",
+    ],
+)
+def test_key_with_the_prefix_of_triton_is_refused_as_such(regions: Regions, key: str) -> None:
+    memory = FILE / key.lstrip("/")
+    memory.touch()
     try:
-        assert refusal(regions, key, 0, 4) == f"Unable to open shared memory region: '{key}'"
+        assert refusal(regions, key, 0, 4) == (
+            f"cannot register shared memory region 'r' with key '{key}' as the key contains the reserved prefix "
+            f"'triton_python_backend_shm_region_'"
+        )
     finally:
-        (FILE / "triton_python_backend_shm_region_1").unlink()
+        memory.unlink()
 
 
 def test_what_is_no_plain_file_is_refused(regions: Regions, memory: Make) -> None:
@@ -69,7 +85,10 @@ def test_what_is_no_plain_file_is_refused(regions: Regions, memory: Make) -> Non
     for make in kinds:
         make()
         try:
-            assert refusal(regions, name, 0, 4) == f"Unable to open shared memory region: '{name}'"
+            assert (
+                refusal(regions, name, 0, 4, kind=InternalError)
+                == f"Unable to open shared memory region: '{name}'"
+            )
         finally:
             path.rmdir() if stat.S_ISDIR(path.lstat().st_mode) else path.unlink()
 
@@ -96,7 +115,8 @@ def without_rights(memory: Memory) -> Iterator[None]:
 def test_memory_of_another_user_is_refused(regions: Regions, memory: Make) -> None:
     theirs = memory()
     with without_rights(theirs):
-        assert refusal(regions, theirs.key, 0, 4) == f"Unable to open shared memory region: '{theirs.key}'"
+        text = refusal(regions, theirs.key, 0, 4, kind=InternalError)
+        assert text == f"Unable to open shared memory region: '{theirs.key}'"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def circle(name: str, needs: Iterable[str], models: Mapping[str, Waiting]) -> st
         path = paths.pop()
         last = path[-1]
         if last == name:
-            return f"circular dependency between ensembles: {' -> '.join(path)}"
+            return f"circular dependency between ensembles: {name} -> ... -> {path[-2]} -> {name}"
         if last not in seen and last in models:
             seen.add(last)
             paths += [(*path, need) for need in reversed(models[last].ahead)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from halimede.core.datatypes import BY_NAME, INVALID, Datatype
 from halimede.core.errors import HalimedeError, InvalidArgumentError
-from halimede.core.requests import InferRequest, Respond, request_prefix
+from halimede.core.requests import InferRequest, Respond, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.grpc.codec_contents import contents_data
 from halimede.frontends.grpc.codec_parameters import (
@@ -78,17 +78,21 @@ class RequestPlan:
         self.inputs = _read_inputs(message)
         places = Places()
         self.contents = _read_contents(message, self.inputs, places, raw=raw)
+        outputs: dict[str, None] = {}
         for output in message.outputs:
+            if output.name in outputs:
+                raise _RepeatedTensorError(already_there("output", output.name))
+            outputs[output.name] = None
             if not output.parameters:
                 continue
             count, place = read_output(output.name, output.parameters)
             if count:
-                self.classes.setdefault(output.name, count)
+                self.classes[output.name] = count
             if place is not None:
-                places.outputs.setdefault(output.name, place)
+                places.outputs[output.name] = place
         if places.inputs or places.outputs:
             self.places = places
-        self.outputs = tuple(dict.fromkeys(output.name for output in message.outputs))
+        self.outputs = tuple(outputs)
 
     def request(
         self,
@@ -167,11 +171,11 @@ class RequestPlan:
     def _refusal(self, identifier: str) -> HalimedeError:
         assert self.error is not None, "only a plan with an error refuses"
         kind, text = self.error
-        return kind(request_prefix(identifier) + text if kind is _RepeatedInputError else text)
+        return kind(request_prefix(identifier) + text if kind is _RepeatedTensorError else text)
 
 
-class _RepeatedInputError(InvalidArgumentError):
-    """An input was given twice, of which Triton tells together with the request's id."""
+class _RepeatedTensorError(InvalidArgumentError):
+    """An input or output is in the request twice. The error starts with the id of the request, as in Triton."""
 
 
 def _read_inputs(message: ModelInferRequest) -> tuple[Input, ...]:
@@ -179,7 +183,7 @@ def _read_inputs(message: ModelInferRequest) -> tuple[Input, ...]:
     for entry in message.inputs:
         name = entry.name
         if name in inputs:
-            raise _RepeatedInputError(f"input '{name}' already exists in request")
+            raise _RepeatedTensorError(already_there("input", name))
         inputs[name] = (name, BY_NAME.get(entry.datatype, INVALID), tuple(entry.shape))
     return tuple(inputs.values())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
-from halimede.frontends.http.transport.head import Head
+from halimede.frontends.http.transport.head import Head, add_header
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
 from halimede.frontends.relay.traffic import RelayedTraffic
@@ -176,6 +176,5 @@ class _Connection:
 def _head(method: str, target: str, sent: Sequence[tuple[str, str]]) -> Head:
     headers: dict[str, str] = {}
     for name, value in sent:
-        key = name.lower()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+        add_header(headers, name, value)
     return Head(method, target, headers, sent, "1.0")  # whose answers are not sent in chunks

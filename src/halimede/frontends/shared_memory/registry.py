@@ -132,9 +132,16 @@ class SystemRegions(_Regions[SystemRegion]):
 
         Raises:
             AlreadyExistsError: the name is taken.
-            InvalidArgumentError: there is no such memory, the server may not use it, or it is too short.
+            InternalError: there is no such memory, or the server may not use it.
+            InvalidArgumentError: it is too short, or its key is one of Triton's own.
         """
         self._table.check_free(name)
+        if key.lstrip("/").startswith(_RESERVED):
+            msg = (
+                f"cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved "
+                f"prefix '{_RESERVED}'"
+            )
+            raise InvalidArgumentError(msg)
         descriptor = _open(key)
         size = os.fstat(descriptor).st_size
         if not 0 < byte_size <= size - offset:
@@ -241,11 +248,11 @@ def _open(key: str) -> int:
     """The shared memory of that key, as a descriptor.
 
     Raises:
-        InvalidArgumentError: it cannot be opened.
+        InternalError: it cannot be opened.
     """
     name = key.lstrip("/")
-    refusal = InvalidArgumentError(f"Unable to open shared memory region: '{key}'")
-    if not name or "/" in name or "\0" in name or name in (".", "..") or name.startswith(_RESERVED):
+    refusal = InternalError(f"Unable to open shared memory region: '{key}'")
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise refusal
     try:
         descriptor = os.open(f"{_DIRECTORY}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -47,7 +47,9 @@ class Action(Enum):
 
 
 class AgentError(InvalidArgumentError):
-    """An agent refuses a model, fails, or takes too long; the text names agent, action and reason.
+    """An agent refuses a model, fails, or takes too long.
+
+    The text names agent, action and reason; that of a built-in agent's refusal is as it refused.
 
     Attributes:
         actions: those that it does anything at, all if that is not known.
@@ -137,6 +139,8 @@ def call_agent(call: AgentCall, timeout_s: float) -> AgentAnswer:
         raise _error(call, f"failed at {action}: its process {how}")
     actions = frozenset(map(Action, answer["actions"]))
     if "refusal" in answer:
+        if call.file in BUILT_IN.values():  # in the words of tritonserver's agents
+            raise AgentError(answer["refusal"], actions)
         raise _error(call, f"refused {action}: {answer['refusal']}", actions)
     if "failure" in answer:
         raise _error(call, f"failed at {action}: {answer['failure']}", actions)

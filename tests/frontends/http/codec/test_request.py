@@ -172,6 +172,16 @@ def test_broken_json_after_an_identifier_is_refused(text: bytes) -> None:
             {"inputs": [], "parameters": {"x": None}},
             "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'string'.",
         ),
+        (
+            {"inputs": [], "outputs": [{"name": "O"}, {"name": "P"}, {"name": "O"}]},
+            "[request id: <id_unknown>] output 'O' already exists in request",
+        ),
+        (
+            {"id": "a", "inputs": [], "outputs": [
+                {"name": "O"}, {"name": "O", "parameters": {"shared_memory_region": "r"}}
+            ]},
+            "[request id: a] output 'O' already exists in request",
+        ),
         ({"inputs": [binary(), binary()]}, "[request id: <id_unknown>] input 'IN' already exists in request"),
         ({"id": "a", "inputs": [binary(), binary()]}, "[request id: a] input 'IN' already exists in request"),
         (
@@ -221,12 +231,6 @@ def test_parameters_of_tensors_that_are_no_object_are_none(parameters: object) -
     plan, _, inputs = decode(document)
     assert inputs["IN"].array.tolist() == [1, 2]
     assert plan.output_plans == {"O": OutputPlan(binary=False)}
-
-
-def test_the_first_of_two_equal_outputs_counts() -> None:
-    outputs = [{"name": "O", "parameters": {"binary_data": True}}, {"name": "O"}]
-    plan, _, _ = decode({"inputs": [], "outputs": outputs})
-    assert (plan.outputs, plan.output_plans) == (("O",), {"O": OutputPlan(binary=True)})
 
 
 def test_an_empty_sequence_id_is_told_apart_from_none() -> None:
@@ -298,7 +302,7 @@ def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
     parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     entry = {"name": "IN", "shape": [2], "datatype": "FP32", "parameters": parameters}
     further = parameters | {"shared_memory_offset": 16}
-    outputs = [{"name": "O", "parameters": further}, {"name": "O", "parameters": parameters}, {"name": "P"}]
+    outputs = [{"name": "O", "parameters": further}, {"name": "P"}]
     plan, _, inputs = decode({"inputs": [entry], "outputs": outputs})
     assert plan.places == Places({"IN": Place("r", 0, 8)}, {"O": Place("r", 16, 8)})
     assert inputs["IN"].shape == (2,)

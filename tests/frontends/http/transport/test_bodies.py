@@ -71,7 +71,7 @@ def test_what_follows_the_body_is_left() -> None:
         (b"3\r\nabcd\r\n", 400, "longer than its size"),
         (b"3;" + b"x" * 300, 400, "too long"),
         (b"3e9\r\n", 413, "larger than the allowed 1000 bytes"),
-        (b"1\r\na\r\n" * 11, 400, "at most 10 chunks"),
+        (b"1\r\na\r\n" * 11, 400, "Chunked request body exceeds maximum of 10 non-empty chunks. "),
         (b"0\r\n" + b"Trailer: x\r\n" * 20, 431, "trailers"),
         (b"0\r\n" + b"T" * 200, 400, "too long"),
     ],

@@ -12,6 +12,7 @@ def test_head_gives_method_path_and_lower_case_headers() -> None:
     assert parsed is not None
     assert (parsed.method, parsed.path, parsed.length) == ("POST", "/v2/x", 12)
     assert parsed.headers == {"content-length": "12", "x-some": "Value"}
+    assert parsed.sent == [("Content-Length", "12"), ("X-Some", "Value ")]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError, InvalidArgumentError
-from halimede.core.requests import ParameterValue, request_prefix
+from halimede.core.requests import ParameterValue, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.codec.json_numbers import MIN_BYTES, JsonArray, read_members
 from halimede.frontends.http.codec.json_tensors import tensor_from_json
@@ -89,8 +89,7 @@ def _take(request: GenerateRequest, name: str, value: Any, signature: Signature,
         request.parameters.setdefault(name, value)  # the first counts
         return
     if name in request.inputs:
-        msg = f"{request_prefix(request.id)}input '{name}' already exists in request"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(request_prefix(request.id) + already_there("input", name))
     elements = value if type(value) in {list, JsonArray} else [value]
     shape = _deduce_shape(spec, signature.full_dims(spec), len(elements))
     request.inputs[name] = tensor_from_json(name, spec.datatype, shape, elements, max_bytes)

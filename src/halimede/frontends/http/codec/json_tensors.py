@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from itertools import chain
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -27,6 +27,7 @@ from halimede.core.datatypes import (
     UINT64,
     Datatype,
 )
+from halimede.core.element_counts import element_count
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.string_layout import MIN_ELEMENTS
 from halimede.core.tensors import Array, Tensor, encode_texts
@@ -34,10 +35,6 @@ from halimede.frontends.http.codec.json_numbers import JsonArray
 from halimede.frontends.http.codec.json_strings import json_of_texts
 from halimede.frontends.http.codec.json_text import MAX_NESTING, NestingError
 from halimede.frontends.value_ranges import out_of_range, shortened, unexpected_value
-
-INT64_MAX: Final = (1 << 63) - 1
-MAX_DIMS: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
-"""Of numpy's arrays."""
 
 
 class _Kind(NamedTuple):
@@ -78,24 +75,6 @@ _KINDS = {
     UINT32: _unsigned("I"),
     UINT64: _unsigned("Q"),
 }
-
-
-def element_count(name: str, shape: Sequence[int], datatype: Datatype) -> int:
-    """How many elements an input of this shape has.
-
-    Raises:
-        InvalidArgumentError: more than can be counted, or more bytes; or it has more dimensions than arrays have.
-    """
-    if len(shape) > MAX_DIMS:
-        msg = f"shape of input '{name}' has {len(shape)} dimensions, and {MAX_DIMS} are the most"
-        raise InvalidArgumentError(msg)
-    count = prod(shape)
-    if count > INT64_MAX:
-        msg = f"shape {list(shape)} of input '{name}' causes total element count to exceed maximum size of {INT64_MAX}"
-        raise InvalidArgumentError(msg)
-    if count * datatype.itemsize > INT64_MAX:
-        raise InvalidArgumentError(f"byte size overflow for input '{name}' of shape {list(shape)}")
-    return count
 
 
 def tensor_from_json(

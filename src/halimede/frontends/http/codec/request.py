@@ -10,6 +10,7 @@ from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.codec.json_readers import is_large
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
+from halimede.frontends.http.json_limit import call_too_large, inference_too_large
 from halimede.frontends.http.memo import Memo
 
 MEMO_BYTES: Final = 4096
@@ -118,11 +119,7 @@ class RequestDecoder:
 
     def _check_size(self, what: str, size: int) -> None:
         if size > self._max_input_size:
-            msg = (
-                f"{what} size of {size} bytes exceeds the maximum allowed value of {self._max_input_size} bytes. "
-                f"Use --http-max-input-size to increase the limit."
-            )
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(inference_too_large(size, self._max_input_size, what))
 
     def _decode_raw(self, body: memoryview, model: str, signature: Signature) -> dict[str, Tensor]:
         """The only input, whose shape follows from the number of bytes."""
@@ -172,10 +169,7 @@ def split_id(text: bytes) -> tuple[bytes, bytes]:
 
 def too_large(size: int, allowed: int) -> InvalidArgumentError:
     """The error for the JSON of any call but inference above the limit."""
-    return InvalidArgumentError(
-        f"request JSON size of {size} bytes exceeds the maximum allowed input size of {allowed} bytes. "
-        f"Use --http-max-input-size to increase the limit."
-    )
+    return InvalidArgumentError(call_too_large(size, allowed))
 
 
 def _json_length(header_length: str, available: int) -> int:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from halimede.core.datatypes import BY_NAME, Datatype
+from halimede.core.element_counts import element_count
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
-from halimede.core.requests import ParameterValue, request_prefix
+from halimede.core.requests import ParameterValue, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
 from halimede.frontends.http.codec.json_numbers import MIN_BYTES, read_document
-from halimede.frontends.http.codec.json_tensors import element_count, tensor_from_json
+from halimede.frontends.http.codec.json_tensors import tensor_from_json
 from halimede.frontends.http.codec.json_text import exact_integers, parse_json
 from halimede.frontends.http.codec.response_layout import Layout
 from halimede.frontends.restrictions import RESERVED_PREFIX
@@ -121,8 +122,7 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     plan.inputs = tuple(inputs.values())
     plan.binary_bytes = position
     for entry in _array("outputs", document.get("outputs", [])):
-        name, output = _read_output(_members(entry), plan.output_plans, places)
-        plan.output_plans.setdefault(name, output)  # the first counts
+        name, plan.output_plans[name] = _read_output(_members(entry), plan.id, plan.output_plans, places)
     plan.outputs = tuple(plan.output_plans)
     if places.inputs or places.outputs:
         plan.places = places
@@ -227,8 +227,7 @@ def _read_input(
     datatype_name = _string("datatype", _member(entry, "datatype"))
     shape = _read_shape(name, entry)
     if name in before:
-        msg = f"{request_prefix(identifier)}input '{name}' already exists in request"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(request_prefix(identifier) + already_there("input", name))
     datatype = BY_NAME.get(datatype_name)
     if datatype is None:
         msg = f"invalid datatype for input {name}: '{datatype_name}' is none of {', '.join(BY_NAME)}"
@@ -265,8 +264,20 @@ def _read_place(parameters: dict[str, Any]) -> Place:
     )
 
 
-def _read_output(entry: dict[str, Any], before: Container[str], places: Places) -> tuple[str, OutputPlan]:
+def _read_output(
+    entry: dict[str, Any], identifier: str, before: Container[str], places: Places
+) -> tuple[str, OutputPlan]:
+    """One output that is wanted.
+
+    Args:
+        entry: its JSON.
+        identifier: the request's, "" for none.
+        before: names of the outputs before it.
+        places: takes where it is to be put, if that is in a region.
+    """
     name = _string("name", _member(entry, "name"))
+    if name in before:
+        raise InvalidArgumentError(request_prefix(identifier) + already_there("output", name))
     parameters = _members(entry.get("parameters"))
     binary = _boolean("binary_data", parameters.get("binary_data", False))
     classes = parameters.get("classification", 0)
@@ -280,9 +291,7 @@ def _read_output(entry: dict[str, Any], before: Container[str], places: Places) 
             raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
         if binary:
             raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
-        place = _read_place(parameters)
-        if name not in before:
-            places.outputs[name] = place
+        places.outputs[name] = _read_place(parameters)
         return name, OutputPlan(binary=False, placed=True)
     return name, OutputPlan(binary, classes)
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from halimede.core.buffers import POOL
 from halimede.core.errors import InvalidArgumentError
+from halimede.frontends.http.json_limit import too_large_for
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.chunks import Chunks
 from halimede.frontends.http.transport.head import Head, JsonLength, Refusal
@@ -195,7 +196,7 @@ def begin_body(
         raise Refusal(413, msg)
     is_json = tensors_begin < 0 and "content-encoding" not in head.headers
     if is_json and length > limits.json_bytes:
-        raise _json_too_large(length, limits.json_bytes)
+        raise Refusal(400, too_large_for(head.path, length, limits.json_bytes))
     try:
         reception = budget.open(connection, length)
     except BodyTooLargeError as error:
@@ -208,14 +209,6 @@ def begin_body(
     except MemoryError:
         reception.close()
         raise Refusal(413, f"there is no memory for a body of {length} bytes") from None
-
-
-def _json_too_large(size: int, allowed: int) -> Refusal:
-    return Refusal(
-        400,
-        f"Request JSON size of {size} bytes exceeds the maximum allowed value of {allowed} bytes. "
-        f"Use --http-max-input-size to increase the limit.",
-    )
 
 
 def _tensors_begin(head: Head, json_length: JsonLength) -> int:

@@ -84,7 +84,11 @@ class Chunks(ABC):
             self._expected = _Expected.DATA
             self._chunks += 1
             if self._chunks > self._max_chunks:
-                raise Refusal(400, f"a body may come in at most {self._max_chunks} chunks")
+                msg = (
+                    f"Chunked request body exceeds maximum of {self._max_chunks} non-empty chunks. "
+                    f"Send larger chunks, or the body with its Content-Length."
+                )
+                raise Refusal(400, msg)
             self._size += self._missing
             if self._size > self._max_bytes:
                 raise Refusal(413, f"the body is larger than the allowed {self._max_bytes} bytes")

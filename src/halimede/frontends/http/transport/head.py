@@ -51,7 +51,7 @@ class Head:
         path: as it was sent, without the query.
         query: as it was sent, what follows the question mark.
         headers: lower-case name → value; repeated headers are joined by a comma.
-        sent: the headers one by one, each with its name as it was sent.
+        sent: the headers one by one, each with its name as it was sent; values keep the spaces at their end.
         count: how many headers there are, repeated ones counted.
         length: bytes of the body; -1 for a chunked one.
         keep_alive: the client may send more requests on this connection.
@@ -157,6 +157,12 @@ MEMO_HEADS = Memo(parse_head)
 """Results of `parse_head`, for heads of at most MEMO_HEAD_BYTES."""
 
 
+def add_header(headers: dict[str, str], name: str, value: str) -> None:
+    """Add a header as it was sent. Spaces around its value are not part of it, and repeated headers are joined."""
+    key, text = name.lower(), value.strip(" \t")
+    headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+
 class _Collector:
     """What the parser calls."""
 
@@ -177,12 +183,10 @@ class _Collector:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        as_sent, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
+        as_sent, text = name.decode("latin-1"), value.decode("latin-1").lstrip(" \t")
         self.sent.append((as_sent, text))
-        key = as_sent.lower()
-        known = self.headers.get(key)
-        self.two_hosts |= known is not None and key == "host"
-        self.headers[key] = text if known is None else f"{known}, {text}"
+        self.two_hosts |= as_sent.lower() == "host" in self.headers
+        add_header(self.headers, as_sent, text)
 
     def on_headers_complete(self) -> None:
         self.complete = True
