@@ -9,6 +9,13 @@ from halimede.cli.options import ServeOptions
 from halimede.cli.process import options_table
 from halimede.engine.settings import LocalCacheSettings, RedisCacheSettings
 from tests.support.commands import call_text_command
+from tests.support.redis_server import redis_server
+from tests.support.server import run_command
+
+ADDRESS = (
+    "Must at a minimum specify 'host' and 'port' in the configuration. Write --cache-config=redis,host=HOST,port=PORT, "
+    "or host=/PATH/OF/SOCKET"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +77,9 @@ def test_what_is_not_of_the_right_form_is_refused_in_tritonservers_words(entry: 
         ("local,size=abc", "--cache-config=local,size: 'abc' is not a budget"),
         ("local,size=-5", "--cache-config=local,size: '-5' is not a budget"),
         ("lokal,size=5", "there are local and redis; did you mean local?"),
-        ("redis,host=h", "config needs 'host' and 'port'"),
-        ("redis,port=6379", "config needs 'host' and 'port'"),
+        ("redis,host=h", f"Failed to initialize RedisCache, didn't specify address. {ADDRESS}"),
+        ("redis,port=6379", f"Failed to initialize RedisCache, didn't specify address. {ADDRESS}"),
+        ("redis,host=h,port=x", f"--cache-config=redis,port: 'x' is not a whole number. {ADDRESS}"),
         ("redis,host=h,port=99999", "--cache-config=redis,port: 99999 is out of range"),
         ("redis,host=h,port=1,socket_timeout=0", "--cache-config=redis,socket_timeout: 0 is out of range"),
         ("redis,host=h,port=1,sni=x", "there are host, port, user, password, db,"),
@@ -139,6 +147,34 @@ def test_the_deprecated_flag_makes_a_local_cache_and_excludes_the_other() -> Non
         "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or "
         "the other."
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [
+        ("", "invalid username-password pair or user is disabled"),
+        (",user=nobody", "invalid username-password pair or user is disabled"),
+    ],
+)
+def test_a_redis_that_refuses_the_password_or_the_user_ends_the_start(
+    tmp_path: Path, user: str, reason: str
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    with redis_server(tmp_path, "--requirepass", "right-one") as server:
+        cache = f"--cache-config={server.settings},password=wrong-one{user}"
+        ended = run_command(
+            "serve",
+            f"--model-repository={models}",
+            "--exit-on-error=false",
+            "--http-port=0",
+            "--grpc-port=0",
+            "--metrics-port=0",
+            cache,
+        )
+    assert ended.returncode == 2
+    assert f"Failed to initialize RedisCache: {reason}" in ended.stderr
+    assert "wrong-one" not in ended.stderr + ended.stdout
 
 
 def test_a_wrong_value_ends_the_server_with_2(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A server that is told to stop: it says so first, and answers for as long as clients need to hear of it."""
 
+import contextlib
 import http.client
 import signal
 import socket
@@ -11,8 +12,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from tests.cli.echo import REQUEST, infer, two_requests, write_model, write_slow_model
+from tests.cli.echo import EXECUTING, REQUEST, infer, two_requests, write_model, write_slow_model
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.front_ends
 
@@ -110,3 +112,22 @@ def test_third_signal_ends_the_server_at_once(tmp_path: Path) -> None:
         server.wait_for("the drain delay ends")
         assert server.stop() == 1
         assert "SIGTERM came again: exiting immediately" in server.log
+
+
+def test_open_connections_are_counted_down_in_the_log_while_answers_are_waited_for(tmp_path: Path) -> None:
+    write_slow_model(tmp_path, 4000)
+    with start_server(tmp_path, "--exit-timeout-secs=30") as server:
+        with (
+            grpc.insecure_channel(server.grpc) as channel,
+            contextlib.closing(http.client.HTTPConnection(server.http, timeout=30)) as connection,
+        ):
+            assert hear(channel).status == HealthCheckResponse.SERVING
+            connection.request("POST", "/v2/models/echo/infer", REQUEST)
+            wait_until(lambda: EXECUTING in server.get("/metrics", server.metrics)[1].decode())
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for('"Timeout 30: Found 1 HTTP service connections"')
+            server.wait_for('"Timeout 30: Found 1 gRPC service connections and inference handlers"')
+            server.wait_for('"Timeout 29: Found 1 HTTP service connections"')
+            assert connection.getresponse().status == 200
+        assert server.process.wait(30) == 0
+        assert "Timeout 30: Found 1 model versions that have in-flight inferences" in server.log

@@ -87,6 +87,22 @@ def test_an_unknown_flag_names_the_nearest() -> None:
             "'models' is no flag; to serve the model repository 'models', write --model-repository=models",
         ),
         (["--model-config-name="], "empty argument for --model-config-name"),
+        (["--model-load-gpu-limit=-1:0.6"], "--model-load-gpu-limit: expects device ID >= 0, got -1"),
+        (
+            ["--model-load-gpu-limit=0:-0.4"],
+            "--model-load-gpu-limit: expects limit fraction to be in range [0.0, 1.0], got -0.4",
+        ),
+        (
+            ["--model-load-gpu-limit=0:nan"],
+            "--model-load-gpu-limit: expects limit fraction to be in range [0.0, 1.0], got nan",
+        ),
+        (["--model-load-gpu-limit=0.5"], "--model-load-gpu-limit: '0.5' is not of the form DEVICE:FRACTION"),
+        (["--model-load-gpu-limit=x:0.5"], "--model-load-gpu-limit: 'x' is not a whole number"),
+        (
+            ["--cuda-memory-pool-byte-size=0:-5"],
+            "--cuda-memory-pool-byte-size: -5 is out of range; it must be at least 0",
+        ),
+        (["--cuda-virtual-address-size=-2:5"], "--cuda-virtual-address-size: expects device ID >= 0, got -2"),
     ],
 )
 def test_a_wrong_value_is_told_in_one_line(arguments: list[str], line: str) -> None:

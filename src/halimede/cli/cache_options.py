@@ -13,6 +13,10 @@ from halimede.engine.settings import LocalCacheSettings, RedisCacheSettings
 
 _FLAG: Final = "--cache-config"
 _FORM: Final = "<cache name>,<setting>=<value>"
+_ADDRESS: Final = (
+    f"Must at a minimum specify 'host' and 'port' in the configuration. Write {_FLAG}=redis,host=HOST,port=PORT, or "
+    f"host=/PATH/OF/SOCKET"
+)
 _LOCAL: Final = ("size",)
 _REDIS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "host": ("host", str),
@@ -121,14 +125,12 @@ def _redis(given: dict[str, str]) -> RedisCacheSettings:
         try:
             values[name] = read(text)
         except ValueError as error:
-            raise ValueError(f"{_FLAG}=redis,{key}: {error}") from None
+            hint = f". {_ADDRESS}" if key == "port" and not text.isdigit() else ""
+            raise ValueError(f"{_FLAG}=redis,{key}: {error}{hint}") from None
     host, port = values.get("host"), values.get("port", 0)
     is_socket = host is not None and host.startswith("/")
     if host is None or not (port or is_socket):
-        raise ValueError(
-            f"{_FLAG}: Failed to initialize RedisCache: config needs 'host' and 'port'. Write "
-            f"{_FLAG}=redis,host=HOST,port=PORT, or host=/PATH/OF/SOCKET"
-        )
+        raise ValueError(f"{_FLAG}: Failed to initialize RedisCache, didn't specify address. {_ADDRESS}")
     settings = RedisCacheSettings(**{"port": 0, **values})
     for key, file in (("cacert", settings.tls_ca), ("cert", settings.tls_cert), ("key", settings.tls_key)):
         if file and not settings.tls:

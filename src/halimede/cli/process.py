@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -21,11 +21,11 @@ from halimede.cli.logs import log_table
 from halimede.cli.options import SETTINGS, ServeOptions
 from halimede.cli.progress import progress_bars
 from halimede.cli.request_log import open_request_log
-from halimede.cli.services import services
+from halimede.cli.services import GRPC, HTTP, SAGEMAKER, VERTEX_AI, services
 from halimede.cli.signals import StopSignals, exit_now
 from halimede.cli.tables import table
 from halimede.cli.trace_options import trace_config
-from halimede.core.clock import SECOND, Clock, LoopClock
+from halimede.core.clock import SECOND, Clock, LoopClock, Timer
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.lifecycle import Lifecycle
@@ -40,6 +40,14 @@ logger = logging.getLogger("halimede")
 
 _LAST_WORDS_S = 2.0
 """How long connections have, once nothing is in flight, to send what they still hold."""
+
+_OPEN = {
+    HTTP: "HTTP service connections",
+    GRPC: "gRPC service connections and inference handlers",
+    SAGEMAKER: "SageMaker service connections",
+    VERTEX_AI: "Vertex AI service connections",
+}
+"""What is open of a protocol, in tritonserver's words."""
 
 
 class Process:
@@ -81,8 +89,11 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
     requests = open_request_log(options)
     try:
         lifecycle = Lifecycle(settings, clock, loop)
+        if lifecycle.cache is not None:
+            await lifecycle.cache.begin()
         engine = Engine(settings, clock, lifecycle)
-        server = await open_server(options, engine, clock, log, requests)
+        traffic: list[Traffic] = []
+        server = await open_server(options, engine, clock, log, requests, traffic)
     except ListenError as error:
         logger.error("%s", error)
         return 1
@@ -115,7 +126,7 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
 
     signals.hurry.set()
     stopping.cancel()
-    drained = await drain(lifecycle, server, clock, options.exit_timeout_secs)
+    drained = await drain(lifecycle, server, clock, options.exit_timeout_secs, traffic)
     if requests is not None:
         requests.close()
     engine.tracing.close(_LAST_WORDS_S)
@@ -135,15 +146,19 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
 
 
 async def open_server(
-    options: ServeOptions, engine: Engine, clock: Clock, log: LogControl, requests: RequestLog | None
+    options: ServeOptions,
+    engine: Engine,
+    clock: Clock,
+    log: LogControl,
+    requests: RequestLog | None,
+    traffic: list[Traffic],
 ) -> Server:
-    """Open the endpoints, in this process or in front ends.
+    """Open the endpoints, in this process or in front ends; `traffic` takes what passes through them.
 
     Raises:
         ListenError: an address cannot be had.
         InvalidArgumentError: an option is malformed.
     """
-    traffic: list[Traffic] = []
     served = services(options, engine, log, requests, traffic)
     if options.front_ends == 1:
         server = Server()
@@ -231,15 +246,39 @@ async def stay_open(lifecycle: Lifecycle, server: Server, signals: StopSignals, 
         await asyncio.wait_for(signals.hurry.wait(), delay_s)
 
 
-async def drain(lifecycle: Lifecycle, server: Server, clock: Clock, timeout_s: int) -> bool:
+async def drain(
+    lifecycle: Lifecycle, server: Server, clock: Clock, timeout_s: int, traffic: Sequence[Traffic]
+) -> bool:
     """Take no more connections and requests, and answer those that there are: whether `timeout_s` was enough."""
     deadline = clock.now() + timeout_s * SECOND
     server.stop_accepting()
-    if not await lifecycle.stop(timeout_s):
-        return False
+    with reported(traffic, clock, deadline):
+        if not await lifecycle.stop(timeout_s):
+            return False
     left = max(0.0, (deadline - clock.now()) / SECOND)
     await server.close(min(left, _LAST_WORDS_S))
     return True
+
+
+@contextmanager
+def reported(traffic: Sequence[Traffic], clock: Clock, deadline: int) -> Iterator[None]:
+    """Log at once and then each second which connections are open, and how long the server waits for them."""
+    timer: Timer | None = None
+
+    def report() -> None:
+        nonlocal timer
+        seconds = max(0, -(-(deadline - clock.now()) // SECOND))
+        for each in traffic:
+            if each.open:
+                logger.info("Timeout %d: Found %d %s", seconds, each.open, _OPEN[each.protocol])
+        timer = clock.call_at(clock.now() + SECOND, report)
+
+    report()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def options_table(options: ServeOptions) -> str:

@@ -112,6 +112,30 @@ def form(metavar: str) -> Kind[str]:
     return Kind(metavar, str)
 
 
+def per_device(metavar: str, check: Callable[[str], object]) -> Kind[str]:
+    """A text of the form DEVICE:VALUE, whose value `check` refuses with a ValueError if it is impossible."""
+
+    def parse(text: str) -> str:
+        device, colon, value = text.partition(":")
+        if not colon:
+            raise ValueError(f"'{text}' is not of the form {metavar}")
+        if _whole_number(device) < 0:
+            raise ValueError(f"expects device ID >= 0, got {device}")
+        check(value)
+        return text
+
+    return Kind(metavar, parse)
+
+
+def _check_fraction(text: str) -> None:
+    if not 0 <= _number(text) <= 1:
+        raise ValueError(f"expects limit fraction to be in range [0.0, 1.0], got {text}")
+
+
+BYTES_OF_DEVICE = per_device("DEVICE:BYTES", COUNT.parse)
+FRACTION_OF_DEVICE = per_device("DEVICE:FRACTION", _check_fraction)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One flag of `halimede serve`.

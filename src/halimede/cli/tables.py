@@ -1,14 +1,12 @@
 """Tables in plain characters, as the server prints them at start."""
 
-import textwrap
 from collections.abc import Sequence
 
-_WIDEST_CELL = 100
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The rows under their headings, framed; long cells go on in further lines."""
+    """The rows under their headings, framed; cells of several lines have as many, and none is broken elsewhere."""
     cells = [[_lines(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(len(line) for row in cells for line in row[column]) for column in range(len(headings))]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
@@ -35,5 +33,4 @@ def encodable(text: str) -> str:
 
 
 def _lines(cell: str) -> list[str]:
-    wrapped = (textwrap.wrap(readable(line), _WIDEST_CELL) or [""] for line in cell.strip().split("\n"))
-    return [line for lines in wrapped for line in lines]
+    return [readable(line).rstrip() for line in cell.strip().split("\n")]

@@ -64,7 +64,7 @@ def test_only_the_models_that_are_asked_for_are_fetched(bucket: Bucket, front: P
         assert status == 200
         status, answer = load(server, "missing")
         assert status == 500
-        assert "there is no directory 'missing' in the model repositories" in answer["error"]
+        assert "model not found in any model repository" in answer["error"]
 
 
 def test_on_demand_a_model_is_fetched_when_it_is_asked_for(

@@ -32,6 +32,9 @@ class SlowCache:
         self.lookups: dict[bytes, Found] = {}
         self.entries: dict[bytes, Entry] = {}
 
+    async def begin(self) -> None:
+        """It can always be used."""
+
     def get(self, key: bytes) -> Entry | None:
         return None
 

@@ -126,7 +126,7 @@ def test_that_there_is_no_server_is_said_at_once(tmp_path: Path, caplog: pytest.
         loop = asyncio.get_running_loop()
         cache = open_cache(RedisCacheSettings("127.0.0.1", free_port()), LoopClock(loop), loop)
         assert isinstance(cache, RedisCache)
-        await asyncio.wait(cache._tasks)  # noqa: SLF001 - what is written behind its back
+        await cache.begin()
         await cache.close()
 
     with caplog.at_level(logging.WARNING, "halimede"):
@@ -154,6 +154,27 @@ def test_no_look_up_takes_longer_than_the_timeout(tmp_path: Path, caplog: pytest
         run(scenario, path, timeout_ms=50)
     (record,) = caplog.records
     assert record.getMessage().endswith("no answer within 50 ms")
+
+
+@pytest.mark.parametrize(
+    ("flags", "credentials", "reason"),
+    [
+        (("--requirepass", "right-one"), {"password": "wrong-one"}, "invalid username-password pair"),
+        (("--requirepass", "right-one"), {}, "HELLO must be called with the client already authenticated"),
+        ((), {"user": "nobody", "password": "wrong-one"}, "invalid username-password pair"),
+    ],
+)
+def test_a_server_that_refuses_the_password_or_the_user_is_no_cache_to_begin_with(
+    tmp_path: Path, flags: tuple[str, ...], credentials: dict[str, str], reason: str
+) -> None:
+    async def scenario(cache: Cache) -> None:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await cache.begin()
+        assert caught.value.message.startswith(f"Failed to initialize RedisCache: {reason}")
+        assert "-one" not in caught.value.message
+
+    with redis_server(tmp_path, *flags) as server:
+        run(scenario, server.socket, timeout_ms=60_000, **credentials)
 
 
 def test_a_wrong_password_is_told_without_the_password(

@@ -65,7 +65,7 @@ def test_a_model_loads_another_from_files(world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "config", "files", "why"),
     [
-        ("other", "", None, "there is no directory 'other' in the model repositories"),
+        ("other", "", None, "model not found in any model repository"),
         ("../other", "", None, "'../other'"),
         ("other", "", {"file:1/model.py": b""}, f"{POLLED}: files need a configuration beside them"),
         (

@@ -1,6 +1,8 @@
 """Buckets that are away while the server starts, and answer again."""
 
+import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,7 @@ class FakeMirror:
     Attributes:
         is_away: it does not answer.
         bucket: the names of its models.
+        gate: it answers while this is set.
     """
 
     def __init__(self, world: World, directory: Path) -> None:
@@ -36,10 +39,13 @@ class FakeMirror:
         self.bucket: list[str] = []
         self._world = world
         self.asked = 0
+        self.gate = threading.Event()
+        self.gate.set()
 
     def update_names(self) -> None:
         """Have the models of the bucket in the directory."""
         self.asked += 1
+        assert self.gate.wait(60)
         if self.is_away:
             self.away = AwayError("cannot list the bucket")
             raise self.away
@@ -149,3 +155,27 @@ def test_a_bucket_that_stays_away_is_told_once(
         assert caplog.messages.count(text) == 2
 
     run(world, mirror, test, ControlMode.NONE)
+
+
+def test_an_unload_that_comes_while_a_load_asks_the_bucket_comes_after_the_load(
+    world: World, mirror: FakeMirror
+) -> None:
+    mirror.bucket = ["m"]
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await lifecycle.load("m", {})
+        await lifecycle.unload("m")
+        mirror.is_away = True
+        await lifecycle.refresh()
+        mirror.is_away = False
+        mirror.gate.clear()
+        asked = mirror.asked
+        calls = [asyncio.create_task(lifecycle.load("m", {}))]
+        await wait_until_async(lambda: mirror.asked > asked)
+        calls.append(asyncio.create_task(lifecycle.unload("m")))
+        await asyncio.sleep(0)
+        mirror.gate.set()
+        await asyncio.gather(*calls)
+        await wait_until_async(lambda: rows(lifecycle) == [("m", "1", "UNAVAILABLE", "unloaded")])
+
+    run(world, mirror, test, ControlMode.EXPLICIT)

@@ -110,7 +110,9 @@ def test_requests_go_on_while_instances_come_and_go(repository: Path, dynamic: s
     serve(repository, test)
 
 
-def test_instances_that_cannot_be_made_leave_those_that_there_are(repository: Path) -> None:
+def test_instances_that_cannot_be_made_leave_those_that_there_are(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = repository / "echo" / "config.pbtxt"
 
     async def test(server: Server) -> None:
@@ -125,6 +127,8 @@ def test_instances_that_cannot_be_made_leave_those_that_there_are(repository: Pa
         (row,) = (row for row in server.lifecycle.index() if row.name == "echo")
         assert row.state == "READY"
         assert row.reason.startswith(why)
+        failed = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert [line.partition(why)[0] for line in failed] == ["failed to load 'echo' version 1: "]
         assert instances_of(server, "echo") == before
         assert await server.infer("echo") == 1
         config.write_text(f"{IDENTITY}instance_group {{ count: 2 kind: KIND_CPU }}")

@@ -535,6 +535,39 @@ def test_versions_that_did_not_change_stay(world: World) -> None:
 # Unload
 
 
+def test_the_log_says_that_a_model_is_in_no_repository(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(lifecycle: Lifecycle) -> None:
+        with pytest.raises(InternalError) as caught:
+            await lifecycle.load("none", {})
+        why = "model not found in any model repository"
+        assert caught.value.message == f"failed to load 'none', failed to poll from model repository: {why}"
+        assert f"failed to poll model 'none': {why}" in caplog.messages
+
+    world.run(test)
+
+
+def test_the_log_names_each_version_that_fails_in_a_reload(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.add("m", (1, 2), "version_policy { all { } }")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        await lifecycle.load("m", {})
+        for version in (1, 2):
+            world.fail("m", version, InternalError(f"no {version}"))
+            (world.repository / "m" / str(version) / "weights").write_bytes(b"new")
+        with pytest.raises(InvalidArgumentError):
+            await lifecycle.load("m", {})
+        assert [line for line in caplog.messages if " version " in line and "failed" in line] == [
+            "failed to load 'm' version 1: Internal: no 1",
+            "failed to load 'm' version 2: Internal: no 2",
+        ]
+
+    world.run(test)
+
+
 def test_unloading_the_unknown_succeeds(world: World) -> None:
     async def test(lifecycle: Lifecycle) -> None:
         for name in ("nowhere", "", "a/b"):

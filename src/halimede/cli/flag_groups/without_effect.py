@@ -2,7 +2,17 @@
 
 from typing import Any, Final
 
-from halimede.cli.settings import BOOL, COUNT, NUMBER, POSITIVE, Kind, Setting, form
+from halimede.cli.settings import (
+    BOOL,
+    BYTES_OF_DEVICE,
+    COUNT,
+    FRACTION_OF_DEVICE,
+    NUMBER,
+    POSITIVE,
+    Kind,
+    Setting,
+    form,
+)
 
 WITHOUT_EFFECT: Final = "Accepted without effect"
 
@@ -43,7 +53,7 @@ IGNORED: Final = (
     _ignored("grpc-max-response-pool-size", COUNT, _INT_MAX, "Number of responses kept for reuse.", _NO_POOL),
     _ignored(
         "cuda-memory-pool-byte-size",
-        form("DEVICE:BYTES"),
+        BYTES_OF_DEVICE,
         (),
         "Size of the memory pool of a GPU.",
         _FRAMEWORKS,
@@ -51,7 +61,7 @@ IGNORED: Final = (
     ),
     _ignored(
         "cuda-virtual-address-size",
-        form("DEVICE:BYTES"),
+        BYTES_OF_DEVICE,
         (),
         "Size of the virtual addresses for implicit state on a GPU.",
         _FRAMEWORKS,
@@ -59,7 +69,7 @@ IGNORED: Final = (
     ),
     _ignored(
         "model-load-gpu-limit",
-        form("DEVICE:FRACTION"),
+        FRACTION_OF_DEVICE,
         (),
         "Share of a GPU's memory beyond which no model is loaded.",
         "a load fails only if its framework cannot allocate the memory",

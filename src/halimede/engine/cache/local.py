@@ -38,6 +38,9 @@ class LocalCache:
         """The size of the largest entry that it keeps, in bytes."""
         return self.size
 
+    async def begin(self) -> None:
+        """It can always be used."""
+
     def get(self, key: bytes) -> Entry | None:
         """The entry."""
         entry = self._entries.get(key)

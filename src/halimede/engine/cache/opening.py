@@ -21,6 +21,4 @@ def open_cache(
         return None
     if isinstance(settings, LocalCacheSettings):
         return LocalCache(settings.size, clock)
-    cache = RedisCache(settings, clock, loop)
-    cache.begin()
-    return cache
+    return RedisCache(settings, clock, loop)

@@ -58,9 +58,19 @@ class RedisCache:
         self._reading = Bypass(where, clock)
         self._writing = Bypass(f"inserting into {where}", clock)
 
-    def begin(self) -> None:
-        """Look whether the server answers, and log it if not."""
-        self._do(self._greet())
+    async def begin(self) -> None:
+        """Look whether the server answers, and log it if not.
+
+        Raises:
+            InvalidArgumentError: it refuses the user or the password.
+        """
+        try:
+            await self._client.ping()
+        except Exception as error:  # errors of connections have no common base
+            if _refuses_credentials(error):
+                await self.close()
+                raise InvalidArgumentError(f"Failed to initialize RedisCache: {_why(error)}") from None
+            self._reading.failed(_why(error))
 
     def get(self, key: bytes) -> Entry | None:
         """None: nothing is in the memory of this server."""
@@ -97,12 +107,6 @@ class RedisCache:
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return background.start("calling the Redis cache", work, self._tasks)
-
-    async def _greet(self) -> None:
-        try:
-            await self._client.ping()
-        except Exception as error:  # errors of connections have no common base
-            self._reading.failed(_why(error))
 
     async def _find(self, key: bytes, lookup: "_Lookup") -> None:
         entry = None
@@ -165,6 +169,16 @@ def _readable(value: bytes) -> Entry | None:
 
 def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+def _refuses_credentials(error: BaseException | None) -> bool:
+    """Whether the server refuses the user or the password; the library wraps such an error in one of the connection."""
+    from redis.exceptions import AuthenticationError, AuthenticationWrongNumberOfArgsError
+
+    kinds = (AuthenticationError, AuthenticationWrongNumberOfArgsError)
+    while error is not None and not isinstance(error, kinds):
+        error = error.__cause__
+    return error is not None
 
 
 def _client(settings: RedisCacheSettings) -> "Redis":

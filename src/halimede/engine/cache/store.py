@@ -44,6 +44,13 @@ class Cache(Protocol):
     def largest(self) -> int:
         """The size of the largest entry that it keeps, in bytes."""
 
+    async def begin(self) -> None:
+        """Look whether it can be used, before the server starts.
+
+        Raises:
+            InvalidArgumentError: it refuses this server for good; the text says why.
+        """
+
     def get(self, key: bytes) -> Entry | None:
         """The entry, if it is in the memory of the server."""
 

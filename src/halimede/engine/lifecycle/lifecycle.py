@@ -289,7 +289,6 @@ class Lifecycle:
                 f"failed to load '{name}', failed to poll from model repository: {error}"
             ) from error
         if not self._table.namespaced:
-            await self._buckets.ask_again(name)
             await self._load_wanted(name, override)
             return
         await self.refresh()
@@ -299,8 +298,13 @@ class Lifecycle:
                 raise outcome
 
     async def _load_wanted(self, name: str, override: Override) -> None:
+        async def load(record: ModelRecord) -> None:
+            # in its turn, so that an unload that comes meanwhile comes after
+            await self._buckets.ask_again(name)
+            await self._load(record, override)
+
         with self._operations.wanted(name):
-            await self._operations.load(name, partial(self._load, override=override))
+            await self._operations.load(name, load)
         await self._loader.instances_ended(name)  # without its turn: it may take long
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:

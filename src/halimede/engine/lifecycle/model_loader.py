@@ -243,7 +243,10 @@ class ModelLoader:
 
     def _refused(self, record: ModelRecord, snapshot: Snapshot, why: str) -> InternalError:
         """There is nothing to load, or it makes no sense: note why; what serves goes on."""
-        logger.error("Poll failed for model directory '%s': %s", record.name, why)
+        if snapshot.directories:
+            logger.error("Poll failed for model directory '%s': %s", record.name, why)
+        else:
+            logger.error("failed to poll model '%s': %s", record.name, why)
         logger.info("failed to load '%s'", record.name)
         record.reason = why if snapshot.directories else ""
         record.refused = True
@@ -433,9 +436,9 @@ class ModelLoader:
     ) -> HalimedeError:
         """Note why versions failed; none of those that were being loaded is there."""
         reasons = {number: f"{error.code.words}: {error}" for number, error in failures.items()}
+        for number, reason in reasons.items():
+            logger.error("failed to load '%s' version %d: %s", record.name, number, reason)
         for number in changed:
-            if number in reasons:
-                logger.error("failed to load '%s' version %d: %s", record.name, number, reasons[number])
             version = record.versions[number]
             if version.state is VersionState.LOADING:
                 unloaded = number not in reasons  # its siblings failed
@@ -485,7 +488,7 @@ def _directory(name: str, snapshot: Snapshot, files: OverrideFiles | None) -> Pa
     if files is not None:
         return files.directory
     if not snapshot.directories:
-        raise NotFoundError(f"there is no directory '{name}' in the model repositories")
+        raise NotFoundError("model not found in any model repository")
     if len(snapshot.directories) > 1:
         raise InvalidArgumentError(AMBIGUOUS)
     return snapshot.directories[0]
