@@ -201,6 +201,29 @@ def test_requests_get_the_outputs_that_they_want() -> None:
     assert answers == [{"X": [[0, 1]], "Y": [[7]]}, {"X": [[2, 3]]}, {"Y": [[9]]}]
 
 
+@pytest.mark.parametrize("requests", [[(2, 3)], [(1, 2), (2, 3)]])
+def test_a_request_of_two_rows_to_a_model_with_one_row_a_request_is_a_clients_mistake(
+    requests: list[tuple[int, ...]],
+) -> None:
+    batch = batch_of(signature_of(RAGGED + OUT), *[ones(*shape) for shape in requests])
+    with pytest.raises(InvalidArgumentError) as caught:
+        batch.scatter({"X": np.zeros((len(requests), 1), np.float32)})
+    assert caught.value.message == (
+        "the request has 2 rows, and output 'X' of the model, whose inputs are ragged, has one row for each request; "
+        "send a request for each row"
+    )
+
+
+@pytest.mark.parametrize("text", [RAGGED, RAGGED.replace("true", "false")])
+def test_other_numbers_of_rows_than_those_of_requests_are_the_models_mistake(text: str) -> None:
+    batch = batch_of(signature_of(text + OUT), ones(2, 3), ones(2, 3))
+    with pytest.raises(InternalError) as caught:
+        batch.scatter({"X": np.zeros((3, 1), np.float32)})
+    assert caught.value.message == (
+        "output 'X' has shape [3, 1], which does not fit a batch of 4: its first dimension should be 4"
+    )
+
+
 @pytest.mark.parametrize(
     ("size", "requests", "message"),
     [

@@ -330,6 +330,12 @@ def test_a_path_that_is_not_there_is_named(environments: Environments, tmp_path:
     assert refusal(environments, model(tmp_path, environment=path)) == (
         f"Failed to get the canonical path for {path}."
     )
+    beside = refusal(environments, model(tmp_path, environment="$$TRITON_MODEL_DIRECTORY/../none.tar.gz"))
+    assert beside.startswith("Failed to get the canonical path for /")
+    assert beside.endswith(
+        "/../none.tar.gz. It leads out of a directory by '..'. If the model repository is in a bucket, only "
+        "the model's own directory is downloaded, so place the environment there: $$TRITON_MODEL_DIRECTORY/none.tar.gz"
+    )
     (tmp_path / "loop").symlink_to("loop")
     assert refusal(environments, model(tmp_path, environment=tmp_path / "loop")) == (
         f"Failed to get the canonical path for {tmp_path}/loop."

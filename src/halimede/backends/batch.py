@@ -218,7 +218,7 @@ class Batch:
             return self._cut_like_input(spec, array)[0]
         batched = self.signature.max_batch_size > 0
         if batched and (array.ndim == 0 or len(array) != self.size):
-            raise wrong_rows(spec.name, array.shape, self.size)
+            raise self._wrong_rows(spec.name, array.shape)
         if spec.reshaped:
             array = _reshape(spec, array, batched=batched)
         return Tensor(spec.datatype, array.shape, None, array)
@@ -226,7 +226,7 @@ class Batch:
     def _cut_rows(self, spec: TensorSpec, array: Array) -> list[Tensor]:
         """An output of shape ``[size, …]``, as one tensor a request."""
         if array.shape[:1] != (self.size,):
-            raise wrong_rows(spec.name, array.shape, self.size)
+            raise self._wrong_rows(spec.name, array.shape)
         array = _reshape(spec, array, batched=True)
         tail = array.shape[1:]
         tensors: list[Tensor] = []
@@ -246,6 +246,20 @@ class Batch:
             start = end
         return tensors
 
+    def _wrong_rows(self, name: str, shape: tuple[int, ...]) -> HalimedeError:
+        """The error of an output that has not as many rows as the batch.
+
+        With ragged inputs, which requests may send only with one row each, a row for each request is right.
+        """
+        requests = len(self.requests)
+        if self.signature.ragged and shape[:1] == (requests,):
+            rows = max(request.batch_size for request in self.requests)
+            return InvalidArgumentError(
+                f"the request has {rows} rows, and output '{name}' of the model, whose inputs are ragged, has one row "
+                f"for each request; send a request for each row"
+            )
+        return wrong_rows(name, shape, self.size)
+
     def _lengths(self, array: Array) -> list[int]:
         """How long each request was before it was filled up; none if the output is not as long as the longest."""
         tokens = self.signature.tokens
@@ -257,7 +271,7 @@ class Batch:
     def _cut_lengths(self, spec: TensorSpec, array: Array, lengths: list[int]) -> list[Tensor]:
         """An output of shape ``[size, longest, …]``, as one tensor a request, without what belongs to its padding."""
         if array.shape[0] != self.size:
-            raise wrong_rows(spec.name, array.shape, self.size)
+            raise self._wrong_rows(spec.name, array.shape)
         tensors: list[Tensor] = []
         start = 0
         for request, length in zip(self.requests, lengths, strict=True):

@@ -190,7 +190,13 @@ def _canonical(source: ModelSource, named: str) -> Path:
     try:
         return path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):  # also: a loop of links, a zero byte
-        raise InternalError(f"Failed to get the canonical path for {path}.") from None
+        hint = ""
+        if ".." in path.parts:
+            hint = (
+                " It leads out of a directory by '..'. If the model repository is in a bucket, only the model's own "
+                f"directory is downloaded, so place the environment there: {MODEL_DIRECTORY}/{path.name}"
+            )
+        raise InternalError(f"Failed to get the canonical path for {path}.{hint}") from None
 
 
 def _user_cache() -> Path:

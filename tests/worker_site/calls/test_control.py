@@ -140,18 +140,27 @@ def test_a_file_that_fits_into_no_message_is_refused(server: Server, monkeypatch
 
 
 @pytest.mark.parametrize("call", [load_model, unload_model, is_model_ready])
-@pytest.mark.parametrize("stage", ["no worker", "auto-complete", "finalize"])
-def test_models_are_only_controlled_in_initialize_and_execute(
+@pytest.mark.parametrize("stage", ["no worker", "auto-complete"])
+def test_models_are_not_controlled_before_initialize(
     server: Server, monkeypatch: pytest.MonkeyPatch, call: Callable[..., object], stage: str
 ) -> None:
     if stage == "no worker":
         monkeypatch.setattr(runtime, "control", None)
-    elif stage == "auto-complete":
-        monkeypatch.setattr(runtime, "initializing", False)
     else:
-        monkeypatch.setattr(runtime, "stage", Stage.FINALIZING)
-    assert refusal(call, "m").endswith(f"{call.__name__} can only be used in 'initialize' and 'execute'")
+        monkeypatch.setattr(runtime, "initializing", False)
+    allowed = "'initialize' and 'execute'" if call is load_model else "'initialize', 'execute' and 'finalize'"
+    assert refusal(call, "m").endswith(f"{call.__name__} can only be used in {allowed}")
     assert server.messages == []
+
+
+def test_in_finalize_models_are_unloaded_and_asked_after_but_not_loaded(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "stage", Stage.FINALIZING)
+    assert refusal(load_model, "m").endswith("load_model can only be used in 'initialize' and 'execute'")
+    unload_model("m")
+    is_model_ready("m")
+    assert [message[0] for message in server.messages] == [UNLOAD_MODEL, MODEL_READY]
 
 
 def test_large_files_travel_through_shared_memory(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

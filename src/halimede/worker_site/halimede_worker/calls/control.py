@@ -44,7 +44,7 @@ class ModelControl:
     def unload_model(self, model_name: str, unload_dependents: bool = False) -> None:
         """Let no new request reach a model; it is gone once those in flight are answered. One not loaded is no error.
 
-        May be called in `initialize` and `execute`. The server must be in explicit mode.
+        May be called in `initialize`, `execute` and `finalize`. The server must be in explicit mode.
 
         Args:
             model_name: the model.
@@ -61,7 +61,7 @@ class ModelControl:
     def is_model_ready(self, model_name: str, model_version: str = "") -> bool:
         """Whether a model can be used; one that there is not cannot.
 
-        May be called in `initialize` and `execute`.
+        May be called in `initialize`, `execute` and `finalize`.
 
         Args:
             model_name: the model.
@@ -85,10 +85,14 @@ class ModelControl:
             TritonModelException: it refuses, there is none, or the model is not at a stage to ask.
         """
         runtime = self._runtime
-        if runtime.control is None or not runtime.initializing or runtime.stage is Stage.FINALIZING:
-            raise TritonModelException(
-                f"{what_failed}{function} can only be used in 'initialize' and 'execute'"
+        ends = runtime.stage is Stage.FINALIZING
+        if runtime.control is None or not runtime.initializing or (ends and message[0] == LOAD_MODEL):
+            stages = (
+                "'initialize' and 'execute'"
+                if message[0] == LOAD_MODEL
+                else "'initialize', 'execute' and 'finalize'"
             )
+            raise TritonModelException(f"{what_failed}{function} can only be used in {stages}")
         try:
             return runtime.call(message)
         except TritonModelException as error:
