@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 import halimede
-from halimede.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from halimede.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnavailableError
+from halimede.engine.engine import Engine
 from tests.api import functions
 from tests.support.onnx_models import FLOAT, build, write_model
 
@@ -188,3 +189,21 @@ def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
         halimede.Server(model_repository=tmp_path).start()
     with halimede.Server(model_repository=tmp_path, exit_on_error=False) as server:
         assert not server.model("broken").ready()
+
+
+@pytest.mark.parametrize("step", ["find", "demand"])
+def test_a_call_that_fails_in_a_way_that_nobody_foresaw_is_answered(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    with halimede.Server(model_repository=repository, model_control_mode="ondemand") as server:
+
+        async def fail_later(*_: object) -> None:
+            raise RuntimeError("unforeseen")
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("unforeseen")
+
+        monkeypatch.setattr(Engine, step, fail_later if step == "demand" else fail)
+        with pytest.raises(InternalError, match="the server failed: RuntimeError"):
+            server.model("double")(x=X)
+        assert "a request for model 'double' failed" in caplog.messages

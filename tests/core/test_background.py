@@ -6,6 +6,8 @@ import logging
 import pytest
 
 from halimede.core import background
+from halimede.core.errors import UnavailableError
+from tests.support.waiting import wait_until_async
 
 
 async def fail() -> None:
@@ -38,3 +40,82 @@ def test_neither_the_end_nor_a_cancellation_is_a_failure(caplog: pytest.LogCaptu
 
     asyncio.run(run())
     assert caplog.records == []
+
+
+def test_work_that_is_kept_is_started_again_until_it_returns(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PAUSE_S", 0.0)
+    failures = [ValueError("unforeseen"), MemoryError()]
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if failures:
+            raise failures.pop(0)
+
+    async def run() -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        await background.keep("counting sheep", work, tasks)
+        assert tasks == set()
+
+    asyncio.run(run())
+    assert begun == 3
+    assert caplog.messages == ["counting sheep failed; it is started again in 0 s"] * 2
+    [first, _] = caplog.records
+    assert first.exc_info is not None
+    assert str(first.exc_info[1]) == "unforeseen"
+
+
+def test_the_pause_before_kept_work_is_started_again_grows(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_PAUSE_S", 0.001)
+    failures = [ValueError()] * 4
+
+    async def work() -> None:
+        if failures:
+            raise failures.pop()
+
+    async def run() -> None:
+        await background.keep("work", work)
+
+    asyncio.run(run())
+    pauses = [message.split()[-2] for message in caplog.messages]
+    assert pauses == ["0.001", "0.002", "0.004", "0.008"]
+
+
+def test_kept_work_that_is_cancelled_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        task = background.keep("work", work)
+        await wait_until_async(lambda: begun)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(run())
+    assert begun == 1
+    assert caplog.records == []
+
+
+def test_only_unforeseen_errors_of_a_task_that_was_left_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for error in (UnavailableError("told"), ValueError("unforeseen"), None):
+            task = loop.create_future()
+            if error is None:
+                task.cancel()
+            else:
+                task.set_exception(error)
+            background.log_unforeseen("loading", task)
+
+    asyncio.run(run())
+    assert caplog.messages == ["loading failed"]

@@ -126,3 +126,25 @@ def test_metrics_of_gpus_are_explained_and_their_names_kept(gauge: Any) -> None:
     Metrics(fake_engine(custom=custom), MetricsSettings())
     with pytest.raises(AlreadyExistsError, match=f"'{family.name}' is that of a metric of the server"):
         custom.family(family.name, "mine", "counter")
+
+
+def test_gpus_are_measured_again_after_a_failure_that_nobody_foresaw(
+    opened: list[GpuGauges],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    library = machine_with(monkeypatch, tmp_path, [FakeGpu("GPU-1")])
+    gauges = open_gpu_gauges(1)
+    assert gauges is not None
+    failures, later, ask = [RuntimeError("unforeseen")], Event(), library.nvmlDeviceGetMemoryInfo
+
+    def measured(handle: FakeGpu) -> Any:
+        if failures:
+            raise failures.pop()
+        later.set()
+        return ask(handle)
+
+    monkeypatch.setattr(library, "nvmlDeviceGetMemoryInfo", measured)
+    assert later.wait(30)
+    assert "GPUs could not be measured" in caplog.messages

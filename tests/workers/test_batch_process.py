@@ -91,3 +91,22 @@ def test_a_process_that_is_killed_is_followed_by_none(
     process.kill()
     assert not Path(f"/proc/{pid}").exists()
     assert "another is started" not in caplog.text
+
+
+def test_a_batch_that_fails_in_an_unforeseen_way_is_lost_alone(
+    process: BatchProcess, written: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, failures = process._send, [RuntimeError("unforeseen")]  # noqa: SLF001 - nothing else fails so
+
+    def fail(batch: bytes) -> bool:
+        if failures:
+            raise failures.pop()
+        return send(batch)
+
+    monkeypatch.setattr(process, "_send", fail)
+    write(process, "one", "two")
+    write(process, "three")
+    assert process.close(60)
+    assert written.read_text().split() == ["three"]
+    assert process.dropped == 2
+    assert "writer: 2 texts are lost" in caplog.messages

@@ -4,18 +4,21 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from halimede.core.errors import InternalError
 from halimede.workers import zygote_process
 from halimede.workers.zygote import Zygote, Zygotes
+from halimede_worker import zygote as protocol
 from tests.support.loops import LoopThread
 from tests.workers.zygotes import ENVIRONMENT, MAIN, Nursery, heard, nursery, open_files, told
 
@@ -382,3 +385,26 @@ def test_too_many_open_files_are_told_and_leave_nothing(workers: Nursery) -> Non
             os.close(descriptor)
     assert len(open_files()) == files
     workers.end(workers.spawn())
+
+
+def test_workers_are_heard_of_when_the_server_cannot_read_what_their_parent_says(
+    workers: Nursery, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = workers.spawn("wait_for_end")
+    pid = workers.zygote.pid
+    receive, failures = protocol.receive, [RuntimeError("unforeseen")]
+
+    def fail(end: socket.socket) -> tuple[Any, list[int]]:
+        received = receive(end)
+        if failures:
+            raise failures.pop()
+        return received
+
+    monkeypatch.setattr(protocol, "receive", fail)
+    second = workers.spawn("wait_for_end")
+    assert not failures
+    assert workers.zygote.pid not in (0, pid)
+    assert f"the parent process of Python workers ({pid}) is ended" in caplog.messages
+    for process in (first, second):
+        os.kill(process.pid, signal.SIGKILL)
+        assert workers.end(process)

@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES, Datatype
 from halimede.core.errors import (
     HalimedeError,
+    InternalError,
     InvalidArgumentError,
     NotFoundError,
     NotLoadedError,
@@ -23,6 +25,8 @@ from halimede.core.requests import InferRequest, InferResponse, ParameterValue
 from halimede.core.tensors import Array, Tensor
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.descriptions import model_metadata, models_for_statistics, statistics
+
+logger = logging.getLogger("halimede")
 
 T = TypeVar("T")
 
@@ -149,28 +153,27 @@ class Model:
 
     def _begin(self, request: InferRequest, arrays: Mapping[str, Array]) -> None:
         """On the server's loop: give the request to the model."""
-        engine = self._server.engine
         try:
+            engine = self._server.engine
             model = engine.find(self.name, self.version)
         except NotLoadedError:
             waiting = asyncio.ensure_future(engine.demand(self.name, self.version))
             waiting.add_done_callback(lambda future: self._demanded(future, request, arrays))
             return
-        except HalimedeError as error:
-            request.respond(InferResponse(error=error), True)
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            _respond_error(request, error)
             return
         self._run(model, request, arrays)
 
     def _demanded(
         self, future: "asyncio.Future[ServedModel]", request: InferRequest, arrays: Mapping[str, Array]
     ) -> None:
-        error = future.exception()
-        if error is None:
-            self._run(future.result(), request, arrays)
-        elif isinstance(error, HalimedeError):
-            request.respond(InferResponse(error=error), True)
+        try:
+            model = future.result()
+        except BaseException as error:  # as in `_begin`; the load may have been cancelled
+            _respond_error(request, error)
         else:
-            raise error
+            self._run(model, request, arrays)
 
     def _run(self, model: ServedModel, request: InferRequest, arrays: Mapping[str, Array]) -> None:
         limit = self._server.engine.inflight
@@ -178,8 +181,8 @@ class Model:
             request.inputs = {name: _tensor(model.signature, name, each) for name, each in arrays.items()}
             if limit is not None:
                 limit.admit(request)
-        except HalimedeError as error:
-            request.respond(InferResponse(error=error), True)
+        except Exception as error:  # as in `_begin`
+            _respond_error(request, error)
             return
         request.model_version = model.version
         model.infer(request)
@@ -242,6 +245,14 @@ def _request(
         sequence_start=sequence_start,
         sequence_end=sequence_end,
     )
+
+
+def _respond_error(request: InferRequest, error: BaseException) -> None:
+    """Answer with an error. What nobody foresaw is logged."""
+    if not isinstance(error, HalimedeError):
+        logger.error("a request for model '%s' failed", request.model_name, exc_info=error)
+        error = InternalError(f"the server failed: {error!r}")
+    request.respond(InferResponse(error=error), True)
 
 
 def _unanswered(response: InferResponse | None, final: bool) -> None:

@@ -79,7 +79,10 @@ class GpuGauges:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
-            self.samples = self.measure()
+            try:
+                self.samples = self.measure()
+            except Exception:  # the next time may be better
+                logger.exception("GPUs could not be measured")
 
     def _sample(self, gpu: Gpu, began: float | None) -> GpuSample:
         library, handle = self._library, gpu.handle

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 
 logger = logging.getLogger("halimede")
@@ -42,7 +43,7 @@ class EachSecond:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = background.keep(self._what, self._run)
 
     async def stop(self) -> None:
         """Do it no more, and return when what is under way is done: nothing is left half written."""

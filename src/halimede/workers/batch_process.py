@@ -120,7 +120,12 @@ class BatchProcess:
                 self._on_dropped(dropped)
             if not batch:
                 break
-            if not self._hand_on(batch):
+            try:
+                taken = self._hand_on(batch)
+            except Exception:  # of one batch; those that come later are written
+                logger.exception("%s: %d %s are lost", self._name, records, self._records)
+                taken = False
+            if not taken:
                 with self._changed:
                     self._drop(records)
         assert self._process.stdin is not None

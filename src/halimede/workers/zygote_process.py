@@ -227,6 +227,9 @@ class ZygoteProcess:
                         poller.unregister(self._output)
         except EOFError:
             pass
+        except Exception:  # nobody would hear of its workers any more
+            logger.exception("the parent process of Python workers (%d) is ended", self.pid)
+            self._kill()
         self._over()
 
     def _patience_ms(self) -> int | None:

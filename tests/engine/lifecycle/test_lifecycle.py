@@ -15,9 +15,11 @@ from halimede.core.errors import (
     UnsupportedError,
 )
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.lifecycle.model_loader import ModelLoader
 from halimede.engine.lifecycle.version_states import LEGAL_MOVES, Version, VersionState
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle.fakes import FakeModel, World, gone, is_live, is_ready, make_world, rows
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -1056,3 +1058,27 @@ def test_only_legal_moves_are_made() -> None:
     version.move(VersionState.READY)
     with pytest.raises(RuntimeError, match="version 1 cannot go from READY to LOADING"):
         version.move(VersionState.LOADING)
+
+
+def test_a_load_that_fails_in_a_way_that_nobody_foresaw_is_logged_also_if_nobody_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, left = asyncio.Event(), asyncio.Event()
+
+    async def fail(*_: object) -> None:
+        begun.set()
+        await left.wait()
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(ModelLoader, "load", fail)
+    world.add("m")
+
+    async def test(lifecycle: Lifecycle) -> None:
+        loading = asyncio.create_task(lifecycle.load("m", {}))
+        await begun.wait()
+        loading.cancel()
+        await asyncio.wait([loading])
+        left.set()
+        await wait_until_async(lambda: "loading or unloading model 'm' failed" in caplog.messages)
+
+    world.run(test)

@@ -2,15 +2,20 @@ import asyncio
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from halimede.core.clock import SECOND
 from halimede.core.errors import InternalError, NotFoundError
 from halimede.engine.lifecycle.lifecycle import Lifecycle
+from halimede.engine.lifecycle.model_loader import ModelLoader
+from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.polling import Polling
+from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.settings import ControlMode
 from tests.engine.lifecycle.fakes import CONFIG, World, gone, is_ready, make_world, rows
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -251,3 +256,52 @@ def test_no_polling_unless_asked_for(
         await asyncio.sleep(0)
 
     world.run(test, mode, repository_poll_secs=seconds)
+
+
+def test_a_look_that_fails_in_an_unforeseen_way_is_logged_and_the_next_one_sees_to_all_models(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [RuntimeError("unforeseen")]
+    set_catalog = ModelTable.set_catalog
+
+    def fail(table: ModelTable, catalog: dict[str, bool]) -> None:
+        if failures:
+            raise failures.pop()
+        set_catalog(table, catalog)
+
+    async def test(lifecycle: Lifecycle) -> None:
+        monkeypatch.setattr(ModelTable, "set_catalog", fail)
+        world.add("added")
+        world.clock.advance(SECOND)
+        await wait_until_async(lambda: not failures)
+        for _ in range(2):
+            world.clock.advance(SECOND)
+            await wait_until_async(lambda: not lifecycle._polling.under_way)  # noqa: SLF001 - a look shows nowhere else
+        assert await lifecycle.model_ready("added")
+        assert "polling the model repositories failed" in caplog.messages
+
+    world.run(test, ControlMode.POLL, repository_poll_secs=1)
+
+
+def test_a_model_whose_load_fails_in_an_unforeseen_way_hinders_no_other_and_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [RuntimeError("unforeseen"), RuntimeError("unforeseen")]
+    load = ModelLoader.load
+
+    async def fail(loader: ModelLoader, record: ModelRecord, *more: Any) -> None:
+        if failures and record.name != "good":
+            raise failures.pop()
+        await load(loader, record, *more)
+
+    async def test(lifecycle: Lifecycle) -> None:
+        monkeypatch.setattr(ModelLoader, "load", fail)
+        for name in ("a", "good", "z"):
+            world.add(name)
+        await settle(lifecycle)
+        assert [model.name for model in lifecycle.loaded_models()] == ["good"]
+        assert {"Poll failed for model 'a'", "Poll failed for model 'z'"} <= set(caplog.messages)
+        await lifecycle.poll()
+        assert [model.name for model in lifecycle.loaded_models()] == ["a", "good", "z"]
+
+    world.run(test, ControlMode.POLL)

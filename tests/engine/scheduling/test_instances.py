@@ -308,3 +308,38 @@ def test_an_instance_of_long_batches_takes_none_ahead() -> None:
             assert state_after(loop, runner, batch()) == (False, True)
             assert done.acquire(timeout=60)
         runner.close()
+
+
+class Restless(Blocking):
+    """Fails when it is to rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests = threading.Event()
+
+    def rest(self) -> None:
+        self.rests.set()
+        raise RuntimeError("unforeseen")
+
+
+def test_batches_run_though_their_thread_gets_neither_its_priority_nor_its_rest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(which: int, who: int, priority: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    monkeypatch.setattr(instances, "REST_AFTER_S", 0.001)
+    instance = Restless()
+    with LoopThread() as loop:
+        done = threading.Semaphore(0)
+        runner = Runner("instance", instance, loop.loop, lambda runner, batch: done.release(), niceness=5)
+        for _ in range(2):
+            assert not loop.call(runner.run, batch())
+            assert done.acquire(timeout=60)
+            assert instance.rests.wait(60)
+            instance.rests.clear()
+        runner.close()
+    assert instance.threads == ["instance"] * 2
+    assert caplog.messages[0] == "the thread of 'instance' runs without its priority and host policy"
+    assert set(caplog.messages[1:]) == {"'instance' could not give back what it does not need at rest"}

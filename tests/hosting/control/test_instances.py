@@ -116,3 +116,24 @@ async def test_residency_learns_of_instances_that_come_and_go(tmp_path: Path) ->
         world.substrate.kill(victim)
         await wait_until_async(lambda: victim not in residency.targets)
         await wait_until_async(lambda: len(residency.targets) == 2)
+
+
+@on_loop
+async def test_an_instance_is_replaced_whose_end_fails_in_a_way_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World(tmp_path) as world:
+        await world.serve()
+        (victim,) = world.substrate.of()
+        terminate, failures = world.substrate.terminate, [RuntimeError("unforeseen")]
+
+        async def fail(*arguments: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await terminate(*arguments)
+
+        monkeypatch.setattr(world.substrate, "terminate", fail)
+        world.substrate.kill(victim)
+        await wait_until_async(lambda: not failures and len(world.targets()) == 1)
+        assert world.targets()[0].id != victim
+        assert any(f"instance {victim} does not end" in message for message in caplog.messages)

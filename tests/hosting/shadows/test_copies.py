@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -358,6 +360,30 @@ def test_the_process_that_sends_copies_is_killed_and_another_one_takes_its_place
         assert invoke(of.host.client())["Body"].read() == b"body"
         wait_until(lambda: of.agreement.whole.agreed == 1)
         assert of.copies.sender != first
+
+
+@one_process
+@pytest.mark.usefixtures("processes")
+def test_the_process_that_sends_copies_is_started_again_whatever_its_start_fails_by(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [RuntimeError("unforeseen"), OSError(24, "Too many open files")]
+    start = subprocess.Popen
+
+    def fail(*arguments: Any, **settings: Any) -> "subprocess.Popen[bytes]":
+        if failures:
+            raise failures.pop(0)
+        return start(*arguments, **settings)
+
+    with shadowed(with_limits(restart_s=0.01)) as of:
+        assert of.shadow is not None
+        monkeypatch.setattr(subprocess, "Popen", fail)
+        of.shadow.invoke = lambda received: Reply(200, received.body)
+        assert invoke(of.host.client())["Body"].read() == b"body"
+        wait_until(lambda: of.agreement.whole.agreed == 1)
+        assert not failures
+    assert "starting the process that sends copies to shadow variants failed" in caplog.messages
+    assert any("cannot be started: [Errno 24] Too many open files" in message for message in caplog.messages)
 
 
 @one_process

@@ -3,12 +3,15 @@
 import asyncio
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.call import CallError
 from halimede.hosting.identity import Caller
+from halimede.hosting.transform.job_record import JobRecord
+from halimede.hosting.transform.state import TransformState
 from tests.hosting.transform.fakes import CALLER, IN, OUT, World, in_world, request
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/j"
@@ -529,3 +532,55 @@ async def test_of_two_jobs_of_one_name_that_are_created_at_once_one_is_made(worl
     outcomes = await asyncio.gather(world.create("j"), world.create("J"), return_exceptions=True)
     assert [type(each) for each in outcomes].count(ApiError) == 1
     await world.settled("j" if isinstance(outcomes[0], dict) else "J")
+
+
+@pytest.mark.parametrize("status", ["InProgress", "Completed"])
+def test_a_job_settles_though_it_cannot_be_written_down_for_reasons_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, status: str
+) -> None:
+    put, failures = TransformState.put, [RuntimeError("unforeseen")]
+
+    async def fail(state: TransformState, record: JobRecord) -> None:
+        if failures and record.outcome and record.status == status:
+            raise failures.pop()
+        await put(state, record)
+
+    monkeypatch.setattr(TransformState, "put", fail)
+
+    @in_world
+    async def settles(world: World) -> None:
+        world.objects.objects[f"{IN}/a"] = b"1\n"
+        await world.create()
+        assert (await world.settled())["TransformJobStatus"] == "Completed"
+
+    settles(tmp_path)
+    assert not failures
+    assert "transform job 'j' cannot be written down" in caplog.messages
+
+
+def test_a_job_settles_though_its_reports_and_its_end_fail_in_ways_that_nobody_foresaw(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = {"waits: no room", "Completed"}
+
+    class Told(list[str]):
+        def append(self, line: str) -> None:
+            if line in failing:
+                failing.remove(line)
+                raise RuntimeError("unforeseen")
+            super().append(line)
+
+    @in_world
+    async def settles(world: World) -> None:
+        world.told, world.shortage = Told(), "no room"
+        world.objects.objects[f"{IN}/a"] = b"1\n"
+        await world.create()
+        await world.until(lambda: len(failing) == 1)
+        world.shortage = ""
+        await world.until(lambda: not failing)
+        assert (await world.settled())["TransformJobStatus"] == "Completed"
+        await world.until(lambda: "Completed" in world.told)
+
+    settles(tmp_path)
+    assert "reporting a transform job failed; it is started again in 0.5 s" in caplog.messages
+    assert "working on transform job 'j' failed; it is started again in 0.5 s" in caplog.messages

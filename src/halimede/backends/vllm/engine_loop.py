@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Thread
@@ -11,6 +12,8 @@ from vllm import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from halimede.core.errors import InvalidArgumentError
+
+logger = logging.getLogger("halimede")
 
 Made = TypeVar("Made")
 
@@ -75,8 +78,11 @@ class EngineLoop:
         return await found if inspect.isawaitable(found) else found  # which of both depends on vLLM's version
 
     async def _watch(self, on_death: Callable[[], None]) -> None:
-        while not self.engine.errored:  # noqa: ASYNC110 - vLLM has no event for it
-            await asyncio.sleep(_HEALTH_CHECK_S)
+        try:
+            while not self.engine.errored:  # noqa: ASYNC110 - vLLM has no event for it
+                await asyncio.sleep(_HEALTH_CHECK_S)
+        except Exception:  # one that cannot be asked is taken for dead
+            logger.exception("vLLM's engine cannot be watched")
         on_death()
 
     def watch(self, on_death: Callable[[], None]) -> None:

@@ -4,8 +4,10 @@ import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+from halimede.core import background
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import UnavailableError
 from halimede.engine.lifecycle.model_table import ModelTable
@@ -51,7 +53,11 @@ class Operations:
         task = self._loop.create_task(self._work(record, work))
         self.under_way.add(task)
         task.add_done_callback(self.under_way.discard)
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(background.log_unforeseen, f"loading or unloading model '{name}'"))
+            raise
 
     async def _work(self, record: ModelRecord, work: Work) -> None:
         try:

@@ -114,7 +114,7 @@ class Polling:
             if snapshot == known or not settled or (record is not None and record.operations):
                 continue
             act = self._load if len(snapshot.directories) == 1 else self._withdraw
-            actions.append(act(name, snapshot))
+            actions.append(_done(act, name, snapshot))
         await asyncio.gather(*actions)
 
     def _sight(self) -> tuple[dict[str, Snapshot], Collection[Path]]:
@@ -124,3 +124,11 @@ class Polling:
             logger.error("failed to poll model repository '%s': %s", repository, why)
         readable = [repository for repository in self._repositories if repository not in away]
         return sight_models(readable, namespaced=self._table.namespaced), away
+
+
+async def _done(act: Act, name: str, snapshot: Snapshot) -> None:
+    """Do what a model needs; what fails is tried again at the next look."""
+    try:
+        await act(name, snapshot)
+    except Exception:  # of one model; the others are seen to
+        logger.exception("Poll failed for model '%s'", name)

@@ -5,6 +5,7 @@ from asyncio import AbstractEventLoop, Future, Task
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from halimede.core import background
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.engine.memory.room import AbandonedError, NoRoomError, Room
@@ -88,8 +89,7 @@ class Demands:
 
         def done(_: Task[None]) -> None:
             del self._loads[name]
-            if not task.cancelled():
-                task.exception()  # all that waited may have given up
+            background.log_unforeseen(f"loading model '{name}' on demand", task)
 
         task.add_done_callback(done)
         return task

@@ -6,6 +6,7 @@ An instance whose batches are short is handed a full one, where there is one, be
 Else it would have nothing to do for as long as it takes to tell the loop, and to be told by it.
 """
 
+import logging
 import os
 import threading
 from asyncio import AbstractEventLoop
@@ -18,6 +19,8 @@ from halimede.backends.batch import Batch
 from halimede.backends.execution import execute
 from halimede.backends.loop_share import LoopShare
 from halimede.core.host_policies import HostPolicy
+
+logger = logging.getLogger("halimede")
 
 REST_AFTER_S = 1.0
 """An instance rests when its thread has had nothing to run for so long."""
@@ -122,10 +125,13 @@ class Runner:
             self._thread = None
 
     def _serve(self) -> None:
-        if self._niceness:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
-        if self._policy is not None:
-            self._policy.place()
+        try:
+            if self._niceness:
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+            if self._policy is not None:
+                self._policy.place()
+        except Exception:  # batches wait for this thread
+            logger.exception("the thread of '%s' runs without its priority and host policy", self._name)
         # The processor's time, not the clock's: waiting for the interpreter's lock is no cost of the model.
         while (batch := self._next_batch()) is not None:
             began = thread_time_ns()
@@ -139,7 +145,10 @@ class Runner:
         try:
             return self._batches.get(timeout=REST_AFTER_S)
         except Empty:
-            self.instance.rest()
+            try:
+                self.instance.rest()
+            except Exception:  # batches will wait for this thread
+                logger.exception("'%s' could not give back what it does not need at rest", self._name)
             return self._batches.get()
 
     def _finish(self, batch: Batch, cost: int) -> None:

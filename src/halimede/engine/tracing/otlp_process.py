@@ -148,7 +148,10 @@ def _send_all(queue: SpanQueue, settings: OtlpSettings, dropped: Callable[[int, 
         traces = queue.take()
         if not traces:
             return
-        failure = sender.send(encode_request(traces, resource))
+        try:
+            failure = sender.send(encode_request(traces, resource))
+        except Exception as error:  # of these traces; those that come later are sent
+            failure = repr(error)
         if failure:
             dropped(len(traces), failure)
 

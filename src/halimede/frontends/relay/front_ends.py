@@ -10,6 +10,7 @@ import os
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,31 +105,25 @@ class FrontEnds:
         """Start them. Connections wait until all of them have started, so that they are spread evenly."""
         indices = range(len(self._members))
         for index in indices:
-            self._start(index, 0.0)
+            background.keep(f"looking after front end {index}", partial(self._look_after, index), self._tasks)
         self._loop.call_later(_LONGEST_START_S, self._have_started, *indices)
 
-    def _start(self, index: int, delay_s: float) -> None:
-        background.start(f"starting front end {index} again", self._run(index, delay_s), self._tasks)
-
-    async def _run(self, index: int, delay_s: float) -> None:
+    async def _look_after(self, index: int) -> None:
         """Start a front end, and again when it has ended."""
-        await asyncio.sleep(delay_s)
-        if self._closing:
-            return
-        began = self._loop.time()
-        try:
-            pid, reason = await self._serve(index)
+        while not self._closing:
+            began = self._loop.time()
+            try:
+                pid, reason = await self._serve(index)
+                if not self._closing:
+                    msg = "front-end process %d is gone: the process %s; it is started again"
+                    logger.error(msg, pid, reason)
+            except (InternalError, OSError) as error:
+                logger.error("cannot start a front-end process: %s", error)
+            finally:
+                self._members[index] = None
+                self._have_started(index)
             if not self._closing:
-                msg = "front-end process %d is gone: the process %s; it is started again"
-                logger.error(msg, pid, reason)
-        except (InternalError, OSError) as error:
-            logger.error("cannot start a front-end process: %s", error)
-        except Exception:  # whatever it is, another process may work
-            logger.exception("a front-end process cannot be used; another one is started")
-        self._members[index] = None
-        self._have_started(index)
-        if not self._closing:
-            self._start(index, max(0.0, began + _RESTART_S - self._loop.time()))
+                await asyncio.sleep(max(0.0, began + _RESTART_S - self._loop.time()))
 
     async def _serve(self, index: int) -> tuple[int, str]:
         """Have a front end until it ends: its process, and what it ended by.
@@ -142,14 +137,19 @@ class FrontEnds:
         try:
             process.on_output(_print)
             member = FrontEnd(self._loop, process, self._served, partial(self._have_started, index))
-            self._members[index] = member
-            member.post(wire.MODELS, [], self._served.told.rows())
-            for message in self._messages.values():
-                member.post(*message)
-            return member.pid, await member.ended()
+            try:
+                self._members[index] = member
+                member.post(wire.MODELS, [], self._served.told.rows())
+                for message in self._messages.values():
+                    member.post(*message)
+                await member.gone.wait()
+            finally:
+                member.give_up()
         except Exception:
-            process.kill()
+            await process.end(kill=True)
             raise
+        reason = await process.end(within_s=_RESTART_S)
+        return process.pid, reason.words
 
     def _have_started(self, *indices: int) -> None:
         """These front ends take connections, have ended before they did, or are not waited for any longer."""
@@ -215,7 +215,9 @@ class FrontEnds:
         closed = await asyncio.gather(*(member.close(grace_s) for member in members))
         await asyncio.to_thread(self._zygote.close)
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, late = await asyncio.wait(self._tasks, timeout=2 * _RESTART_S)
+            for task in late:  # it waits to start another one
+                task.cancel()
         return all(closed)
 
 
@@ -225,6 +227,7 @@ class FrontEnd:
     Attributes:
         is_ready: it takes connections.
         open: protocol → how many connections it has.
+        gone: set once the process has closed its end.
     """
 
     def __init__(
@@ -236,11 +239,11 @@ class FrontEnd:
         self._handed: dict[str, int] = {}
         self._process = process
         self._on_ready = on_ready
-        self._gone = asyncio.Event()
+        self.gone = asyncio.Event()
         self._served = served
         self._closed: asyncio.Future[bool] = loop.create_future()
         handlers: dict[int, Callable[..., None]] = {}
-        self._link = Link(loop, process.work, handlers, self._gone.set)
+        self._link = Link(loop, process.work, handlers, self.gone.set)
         self._link.on_room = self._room
         self._exchanges = RelayedExchanges(self._link, served.services)
         self._calls = RelayedCalls(self._link, served.methods, served.log, served.traffic["grpc"])
@@ -288,20 +291,18 @@ class FrontEnd:
         self._served.traffic[protocol].open += count - self.open.get(protocol, 0)
         self.open[protocol] = count
 
-    async def ended(self) -> str:
-        """What it ended by, once it has, and all that it had to do is given up."""
-        await self._gone.wait()
+    def give_up(self) -> None:
+        """Give up all that it has to do, as its process has ended or is to end."""
         self.is_ready = False
-        self._link.close()
-        self._inferences.close()
-        self._exchanges.close()
-        self._calls.close()
         for protocol in self.open:
             self._set_open(protocol, 0)
         if not self._closed.done():
             self._closed.set_result(False)
-        reason = await self._process.end(within_s=_RESTART_S)
-        return reason.words
+        with ExitStack() as rest:  # each is closed, whatever another one fails by
+            rest.callback(self._calls.close)
+            rest.callback(self._exchanges.close)
+            rest.callback(self._inferences.close)
+            rest.callback(self._link.close)
 
     async def close(self, grace_s: float) -> bool:
         """Have it close its connections, and end: whether each had got its answers."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from halimede.core import background
 from halimede.core.cpus import cpu_budget
 from halimede.hosting.capture.conversion import ConversionError, Converted, convert_apart
 from halimede.hosting.capture.settings import CaptureSettings
@@ -130,7 +131,7 @@ class Uploader:
     async def start(self) -> None:
         """Go on where the last process of the host stopped, and look from time to time whether there is more."""
         await asyncio.to_thread(self._remove_unfinished)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = background.keep("data capture: looking for complete files", self._run)
 
     def _remove_unfinished(self) -> None:
         if self._directory.is_dir():
@@ -157,10 +158,7 @@ class Uploader:
 
     async def _run(self) -> None:
         while True:
-            try:
-                await self.sweep()
-            except Exception:  # what is captured is not what anybody came for
-                logger.exception("data capture: looking for complete files failed")
+            await self.sweep()
             await asyncio.sleep(self._settings.sweep_s)
 
     async def sweep(self) -> None:
@@ -175,7 +173,7 @@ class Uploader:
         for key, files in by_bucket.items():
             bucket = self._buckets.setdefault(key, _Bucket())
             if bucket.task is None and now >= bucket.retry_at:
-                bucket.task = asyncio.get_running_loop().create_task(self._upload_all(bucket, files))
+                bucket.task = background.start("data capture: uploading", self._upload_all(bucket, files))
         for key in [key for key, each in self._buckets.items() if each.task is None and key not in by_bucket]:
             del self._buckets[key]
 

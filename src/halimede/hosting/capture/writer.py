@@ -13,6 +13,7 @@ from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from uuid import UUID
 
+from halimede.core import background
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.captured import Captured, CaptureMeter
@@ -146,7 +147,7 @@ class SpoolWriter:
     def _write(self) -> None:
         self._cancel_timers()
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_waiting())
+            self._writing = background.start("data capture: writing", self._write_waiting())
             self._writing.add_done_callback(self._written)
 
     async def _write_waiting(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from halimede.core import background
 from halimede.hosting.control.fleet import Fleet
 from halimede.hosting.control.records import EndpointRecord, FleetRecord
 from halimede.hosting.control.settings import Dependencies
@@ -102,9 +103,9 @@ class Fleets:
     def retire_soon(self, fleet: Fleet) -> None:
         """End a fleet whose place another one has taken, when what it has been asked is answered."""
         self._leaving.append(fleet)
-        task = asyncio.get_running_loop().create_task(self._retire(fleet))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        background.start(
+            f"ending a fleet of endpoint '{self._record.name}'", self._retire(fleet), self._retiring
+        )
 
     async def _retire(self, fleet: Fleet) -> None:
         try:

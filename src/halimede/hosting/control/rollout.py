@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import ceil
 from typing import Any
 
+from halimede.core import background
 from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.progress import BACK, ENDED, WAITING, Progress, Stage
 from halimede.hosting.control.fleet import Fleet
@@ -127,7 +128,8 @@ class Rollout:
         if is_back or progress.share:
             fleets.pending = fleets.make(record.pending)
         fleets.publish(progress.share)
-        before = asyncio.get_running_loop().create_task(self._start_old_again(old))
+        what = f"starting again what served at endpoint '{self._record.name}' before its update"
+        before = background.start(what, self._start_old_again(old))
         self._is_resuming = True  # until then none of its instances may answer
         try:
             if fleets.pending is not None:

@@ -99,7 +99,7 @@ class Slot:
         Once begun it goes on, also if its caller is cancelled, who may call it again.
         """
         if self._retiring is None or (self._retiring.done() and self._retiring.exception() is not None):
-            self._retiring = asyncio.get_running_loop().create_task(self._retire())
+            self._retiring = background.start(f"ending an instance of {self._endpoint.name}", self._retire())
         await asyncio.shield(self._retiring)
 
     async def _retire(self) -> None:
@@ -169,7 +169,14 @@ class Slot:
                 )
                 self._failed(ApiError("InternalFailure", f"the host failed: {error}", 500))
             self._leave()
-            await self._end()
+            try:
+                await self._end()
+            except Exception:  # it is looked after again, and ended when it does not answer
+                logger.exception(
+                    "%s: instance %s does not end",
+                    self._endpoint.variant_words(self._variant.name),
+                    self.instance_id,
+                )
             soon = loop.time() - began < _SOON_S
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, settings.longest_backoff_s) if soon else settings.backoff_s

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from halimede.core import background
 from halimede.hosting.containers.counts import PATH
 from halimede.hosting.metering.store import Metric, MetricStore, MetricStores
 from halimede.hosting.metering.variant import INVOCATIONS
@@ -77,7 +78,7 @@ class ContainerMetrics:
 
     def start(self) -> None:
         """Ask once a second from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task = background.keep("measuring containers", self._work)
 
     async def stop(self) -> None:
         """Ask no more."""
@@ -89,10 +90,7 @@ class ContainerMetrics:
     async def _work(self) -> None:
         while True:
             await asyncio.sleep(_INTERVAL_S)
-            try:
-                await self.collect()
-            except Exception:  # measuring is not what anybody came for
-                logger.exception("measuring containers failed")
+            await self.collect()
 
     async def collect(self) -> None:
         """Ask all of them once."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.monitoring.captures import EndpointConfigs, capture_of
@@ -210,7 +211,7 @@ class Scheduler:
         begun.move(ExecutionStatus.IN_PROGRESS, now)
         await self._state.put_execution(begun)
         self._running = begun.scope, begun.name
-        self._task = asyncio.get_running_loop().create_task(self._run(begun))
+        self._task = background.start(f"monitoring job {begun.name}", self._run(begun))
 
     async def _run(self, execution: Execution) -> None:
         try:

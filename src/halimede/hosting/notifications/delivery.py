@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 from halimede.hosting.notifications.records import Message, Subscription
 from halimede.hosting.notifications.topic_file import Delivery, TopicFile
@@ -119,7 +120,7 @@ class Deliveries:
         self._subscriptions[arn] = subscription
         if arn not in self._tasks:
             self._wakes[arn] = asyncio.Event()
-            self._tasks[arn] = asyncio.get_running_loop().create_task(self._deliver(arn))
+            self._tasks[arn] = background.start(f"delivering messages to {arn}", self._deliver(arn))
         self.wake(arn)
 
     def wake(self, arn: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from halimede.core import background
 from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
@@ -259,7 +260,7 @@ class Notifications:
             await self._file.publish(message, confirmed)
             self._unlogged.append(message)
             if self._logging is None:
-                self._logging = asyncio.get_running_loop().create_task(self._log_on())
+                self._logging = background.start("writing the logs of topics", self._log_on())
             for arn in confirmed:
                 self._deliveries.wake(arn)
         return message.id
@@ -299,7 +300,7 @@ class Notifications:
         """
         now = self._now()
         if self._is_log_behind and self._logging is None:
-            self._logging = asyncio.get_running_loop().create_task(self._log_on())
+            self._logging = background.start("writing the logs of topics", self._log_on())
         await self._file.forget_messages(now - _REMEMBERED_S)
         async with self._changing:
             late = [

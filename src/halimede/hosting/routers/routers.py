@@ -155,6 +155,16 @@ class Routers:
         link = RouterLink(
             row, self._counts, self._publisher, self._adoption.take, self._absorb, self._session_closed
         )
+        try:
+            await self._introduce(link)
+        except BaseException:  # nobody else knows of it
+            self._links.discard(link)
+            await link.bury()
+            raise
+        return link
+
+    async def _introduce(self, link: RouterLink) -> None:
+        """Start a router and tell it everything: it takes connections."""
         await link.start(self._count)
         settings = self._settings
         link.send(
@@ -178,7 +188,6 @@ class Routers:
         self._links.add(link)  # in the same turn: it misses no change
         await link.sync()
         link.is_ready = not link.gone.is_set()
-        return link
 
     def _session_closed(self, link: RouterLink, message: SessionClosed) -> None:
         """A session was closed by what a router has passed on."""
@@ -196,7 +205,10 @@ class Routers:
         backoff = _BACKOFF_S
         while True:
             since = loop.time()
-            await _ended(link)
+            try:
+                await _ended(link)
+            except Exception:  # nobody would notice its end
+                logger.exception("router process %d cannot be looked after, and is ended", link.pid)
             self._links.discard(link)
             try:
                 await link.bury()

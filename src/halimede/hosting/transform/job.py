@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from halimede.core import background
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.dependencies import JobDependencies
@@ -92,7 +93,7 @@ class Job:
         """Begin, or go on."""
         if self.record.is_settled:
             return
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task = background.keep(f"working on transform job '{self.record.name}'", self._work)
 
     async def stop(self) -> None:
         """Give up what is under way; the job is stopped when its instances have ended. What is written stays.
@@ -176,5 +177,7 @@ class Job:
                 return
             except ApiError as error:
                 logger.error("transform job '%s': %s", record.name, error.message)
+            except Exception:  # of one job, and the log has what nobody foresaw
+                logger.exception("transform job '%s' cannot be written down", record.name)
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, _LONGEST_BACKOFF_S)

@@ -91,7 +91,7 @@ class Run:
             TransformError: not all of them could be.
             ApiError: the instances do not come up, or what there is to do cannot be kept.
         """
-        reporting = background.start("reporting a transform job", self._report_always())
+        reporting = background.keep("reporting a transform job", self._report_always)
         try:
             await self._transform()
         finally:

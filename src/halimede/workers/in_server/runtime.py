@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -19,6 +20,8 @@ from halimede_worker.calls.calls import closed
 from halimede_worker.errors import TritonModelException
 from halimede_worker.messages.wire import ClosedError
 from halimede_worker.runtime import Runtime
+
+logger = logging.getLogger("halimede")
 
 _ON_LOOP = (
     "the call would hold up the server: it runs on its event loop, which is to answer it. Make it in a function that "
@@ -115,6 +118,10 @@ class ServerRuntime(Runtime):
             value = self._handle(message)
         except TritonModelException as error:
             done.set_exception(error)
+            return
+        except Exception as error:  # the thread waits
+            logger.exception("a call of model '%s' failed", self.model_name)
+            done.set_exception(TritonModelException(f"{type(error).__name__}: {error}"))
             return
         if not inspect.isawaitable(value):
             done.set_result(value)

@@ -242,7 +242,10 @@ class ServerWorker:
     def _serve(self) -> None:
         self._runtime.thread = threading.get_ident()
         if self._policy is not None:
-            self._policy.place()
+            try:
+                self._policy.place()
+            except Exception:  # what is asked of this thread is waited for
+                logger.exception("the thread of '%s' runs without its host policy", self._name.instance)
         tasks = self._tasks
         while (task := tasks.get()) is not None:
             try:

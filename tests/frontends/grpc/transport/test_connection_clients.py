@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import os
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import grpc.aio
 import pytest
 
 from halimede.core.clock import LoopClock
-from halimede.frontends.grpc.transport import frames
+from halimede.frontends.grpc.transport import compression, frames
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
 from halimede.frontends.grpc.transport.limits import GrpcSettings
@@ -287,3 +288,33 @@ def test_compressed_reply_is_smaller_on_the_wire(server: Server) -> None:
         gzip.decompress(received[start : start + int.from_bytes(received[start - 4 : start], "big")])
         == b"a" * 10_000
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("inflate", "The server failed to decompress the message; its log says why"),
+        ("gzip", "the server failed to compress the response; its log says why"),
+    ],
+)
+def test_a_call_is_answered_whose_message_cannot_be_compressed_on_a_thread(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    text: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(compression, function, fail)
+    with grpc.insecure_channel(
+        f"127.0.0.1:{server.port}", UNLIMITED, compression=grpc.Compression.Gzip
+    ) as channel:
+        call = channel.unary_unary("/test/Compress")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(os.urandom(100_000) + bytes(1 << 20), timeout=60)
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+    assert raised.value.details() == text
+    assert "/test/Compress" in caplog.text
+    assert "unforeseen" in caplog.text

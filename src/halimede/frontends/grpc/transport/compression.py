@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from halimede.core.errors import Code
 from halimede.core.tensors import Buffer
+
+logger = logging.getLogger("halimede")
 
 # up to so many bytes the work is shorter than the hand-over to a thread is worth
 INLINE_SIZE = 16_384
@@ -52,6 +56,8 @@ def gzip(parts: Sequence[Buffer], level: int) -> bytes:
 
 class CompressedCall(Protocol):
     """A call whose messages are compressed."""
+
+    path: str
 
     @property
     def closed(self) -> bool:
@@ -122,7 +128,17 @@ class Compressor:
             return
         was_writable = call.writable
         self.waiting -= size
-        call.enqueue([work.result()], compressed=True)
+        try:
+            compressed = work.result()
+        except Exception:  # in a callback of the loop, nobody else would answer
+            logger.exception("a message of gRPC call %s cannot be compressed", call.path)
+            self._todo.clear()
+            self.working = False
+            call.finish(
+                Code.INTERNAL.grpc_status, "the server failed to compress the response; its log says why"
+            )
+            return
+        call.enqueue([compressed], compressed=True)
         self._next()
         if not was_writable and not call.closed:
             call.tell_if_writable()

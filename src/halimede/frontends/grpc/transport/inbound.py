@@ -350,6 +350,11 @@ class Inbound:
             content = work.result()
         except InflateError as error:
             self._cannot_inflate(call, error)
+        except Exception:  # in a callback of the loop, nobody else would answer
+            logger.exception("a message of gRPC call %s cannot be decompressed", call.path)
+            self._refuse(
+                call, Status.INTERNAL, "The server failed to decompress the message; its log says why"
+            )
         else:
             if call.paused:  # meanwhile
                 call.waiting = call.waiting or deque()

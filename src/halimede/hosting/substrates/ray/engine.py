@@ -129,8 +129,12 @@ class Engine:
             answer = Answer(call.number, error=error)
         except Exception as error:
             logger.exception("%s failed", call.name)
-            answer = Answer(call.number, error=ApiError("InternalFailure", f"Ray: {_told(error)}", 500))
-        send(self._writer, answer)
+            answer = _failed(call, error)
+        try:
+            send(self._writer, answer)
+        except Exception as error:  # it cannot be pickled, and the host waits for an answer
+            logger.exception("the answer to %s cannot be sent", call.name)
+            send(self._writer, _failed(call, error))
 
     def _tell(self, name: str, *arguments: Any) -> None:
         send(self._writer, Event(name, arguments))
@@ -262,23 +266,23 @@ class Engine:
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         where = asyncio.ensure_future(self._reached(None, held.actor.where.remote))
-        while True:
-            await asyncio.wait([where], timeout=_PLACING_S)
-            if where.done():
-                self._tell("waiting", name, "")
-                node: str = where.result()[0]
-                return node
-            held.node = ""
-            nodes = await self.nodes()
-            if choose_node(nodes, held.shape, held.variant, spread=False) is None:
-                reason = shortage(nodes, held.shape)
-                self._tell("waiting", name, reason)
-                if loop.time() >= end:
-                    where.cancel()
-                    msg = (
-                        f"{reason}. Add nodes, delete endpoints, lower instance counts, or use a smaller type"
-                    )
-                    raise ApiError("InsufficientInstanceCapacity", msg, 503)
+        try:
+            while True:
+                await asyncio.wait([where], timeout=_PLACING_S)
+                if where.done():
+                    self._tell("waiting", name, "")
+                    node: str = where.result()[0]
+                    return node
+                held.node = ""
+                nodes = await self.nodes()
+                if choose_node(nodes, held.shape, held.variant, spread=False) is None:
+                    reason = shortage(nodes, held.shape)
+                    self._tell("waiting", name, reason)
+                    if loop.time() >= end:
+                        msg = f"{reason}. Add nodes, delete endpoints, lower instance counts, or use a smaller type"
+                        raise ApiError("InsufficientInstanceCapacity", msg, 503)
+        finally:
+            where.cancel()
 
     async def terminate(self, name: str, grace_s: float) -> None:
         """End an instance and its actor, wherever they are."""
@@ -293,7 +297,7 @@ class Engine:
             if held.node:
                 rest = await self._stopped(held, grace_s)
                 await asyncio.to_thread(_append, held.log, rest)
-        except (TimeoutError, LostError, UnreachableError, RayError) as error:
+        except (OSError, LostError, UnreachableError, RayError) as error:  # a time that is over is an OSError
             logger.info("instance %s: %s", name, error)
         finally:
             self._held.pop(name, None)
@@ -372,7 +376,8 @@ class Engine:
         """Tell what becomes of an instance, and take its log, until it has ended."""
         while True:
             try:
-                events: Events = await _asked(held.actor.events.remote(held.position))
+                if await self._take_events(name, held):
+                    return
             except LostError as error:
                 self._held.pop(name, None)
                 self._tell("lost", name, str(error))
@@ -380,18 +385,28 @@ class Engine:
             except (UnreachableError, RayError, OSError) as error:
                 logger.info("instance %s: %s", name, error)
                 await asyncio.sleep(_RETRY_S)
-                continue
             except Exception:  # nobody else would notice its end
                 logger.exception("instance %s cannot be watched; it is tried again", name)
                 await asyncio.sleep(_RETRY_S)
-                continue
-            if events.log:
+
+    async def _take_events(self, name: str, held: _Held) -> bool:
+        """Tell what is new of an instance, and take its log: whether it has ended."""
+        events: Events = await _asked(held.actor.events.remote(held.position))
+        failure: OSError | None = None
+        if events.log:
+            try:
                 await asyncio.to_thread(_append, held.log, events.log)
+            except OSError as error:
+                failure = error
+            else:
                 held.position += len(events.log)
-            self._tell_progress(name, held, events.progress)
-            if events.exit_code is not None:
-                self._tell("exited", name, events.exit_code)
-                return
+        self._tell_progress(name, held, events.progress)
+        if events.exit_code is not None:
+            self._tell("exited", name, events.exit_code)
+            return True
+        if failure is not None:  # the same lines are taken again
+            raise failure
+        return False
 
     def _tell_progress(self, name: str, held: _Held, progress: Progress | None) -> None:
         if progress is not None and progress != held.progress:
@@ -422,6 +437,11 @@ class Engine:
 
         told = await asyncio.gather(*(of(name) for name, held in self._held.items() if held.node))
         return {name: use for name, use in told if use is not None}
+
+
+def _failed(call: Call, error: Exception) -> Answer:
+    """The answer to a call that failed in a way that nobody foresaw."""
+    return Answer(call.number, error=ApiError("InternalFailure", f"Ray: {_told(error)}", 500))
 
 
 _Cluster = tuple[list[dict[str, Any]], dict[str, dict[str, float]]]

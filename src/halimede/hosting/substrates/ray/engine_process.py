@@ -155,8 +155,7 @@ class EngineProcess:
         """End the process; actors stay."""
         if self._reading is not None:
             self._reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reading
+            await asyncio.wait([self._reading])  # what ended it is in the log
         self._fail_calls()
         if self._writer is not None:
             self._writer.close()

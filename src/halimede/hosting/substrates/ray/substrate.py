@@ -218,7 +218,7 @@ class RaySubstrate:
         self._connected.clear()
         if was_connected and not self._stopped:
             logger.warning("the connection to the Ray cluster at %s is lost; instances run on", self._address)
-            self._spawn(self._reconnect())
+            background.keep("connecting to the Ray cluster again", self._reconnect, self._tasks)
 
     async def _reconnect(self) -> None:
         """Connect again, and find out what has become of the instances."""
@@ -257,9 +257,6 @@ class RaySubstrate:
             return ActorState()
         return state
 
-    def _spawn(self, work: Any) -> None:
-        background.start("looking after instances on Ray", work, self._tasks)
-
     # coming and going
 
     async def start(self, on_exit: OnExit) -> Sequence[RunningInstance]:
@@ -268,7 +265,7 @@ class RaySubstrate:
         self._is_started = True
         names = await self._engine.call("actors")
         await asyncio.gather(*(self._take_over(name) for name in names))
-        self._spawn(self._look())
+        background.keep("looking at the nodes of the Ray cluster", self._look, self._tasks)
         self._connected.set()
         return self.instances()
 
@@ -408,8 +405,9 @@ class RaySubstrate:
         if instance.asked:
             return
         instance.given_up.set()
-        self._spawn(self.terminate(instance.request.id, 0.0))
-        self._on_exit(instance.request.id, reason)
+        name = instance.request.id
+        background.start(f"ending what is left of instance {name}", self.terminate(name, 0.0), self._tasks)
+        self._on_exit(name, reason)
 
     # what the engine tells
 
@@ -438,7 +436,7 @@ class RaySubstrate:
     def _wish(self) -> None:
         """Ask Ray's autoscaler for the nodes that all instances need together, while some wait for room."""
         if self._wishes is None or self._wishes.done():
-            self._wishes = background.start("asking Ray for nodes", self._tell_wishes())
+            self._wishes = background.keep("asking Ray for nodes", self._tell_wishes)
 
     async def _tell_wishes(self) -> None:
         while True:

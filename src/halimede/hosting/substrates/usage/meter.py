@@ -32,7 +32,7 @@ class UsageMeter:
     async def start(self) -> None:
         """Begin, and look at the GPUs each second."""
         await self.open()
-        self._task = background.start("measuring GPUs", self._watch_gpus())
+        self._task = background.keep("measuring GPUs", self._watch_gpus)
 
     async def open(self) -> None:
         """Begin; somebody else calls `note_gpus`."""
@@ -53,10 +53,7 @@ class UsageMeter:
     async def _watch_gpus(self) -> None:
         while True:
             await asyncio.sleep(_GPU_INTERVAL_S)
-            try:
-                await self.note_gpus()
-            except Exception:  # the next time may be better
-                logger.exception("GPUs could not be measured")
+            await self.note_gpus()
 
     async def note_gpus(self) -> None:
         """Look at the GPUs that instances have, which is done each second."""
