@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
 from halimede.config.parse import parse_text
-from halimede.config.validate import Problem, find_problems, validate
+from halimede.config.validate import Problem, find_problems, validate, validate_settings
 from halimede.core.errors import InvalidArgumentError
 from tests.config.strategies import configs
 from tests.config.validate.helpers import (
@@ -484,3 +484,47 @@ def test_every_configuration_can_be_held_against_the_rules(config: ModelConfig) 
     for problem in find_problems(config, (0,)):
         assert problem.message
         assert problem.where
+
+
+@pytest.mark.parametrize(
+    ("groups", "total"),
+    [
+        ('{ count: 1000000000 kind: KIND_CPU name: "a" }', 1_000_000_000),
+        ('{ count: 1025 kind: KIND_CPU name: "a" }', 1025),
+        ('{ count: 1000 kind: KIND_CPU name: "b" }, { count: 25 kind: KIND_CPU name: "a" }', 1025),
+        ('{ count: 300 kind: KIND_GPU gpus: [0, 1, 2, 3] name: "a" }', 1200),
+    ],
+)
+def test_a_model_has_a_limited_number_of_instances(groups: str, total: int) -> None:
+    config = parse_text(f'name: "m" backend: "onnxruntime" instance_group [ {groups} ]', "config.pbtxt")
+    (problem,) = [each for each in find_problems(config, (0, 1, 2, 3)) if "at most" in each.message]
+    count = config.instance_group[-1].count
+    assert problem.message == (
+        f"instance group a of model m has a count of {count}, which makes {total} instances of the model, but a model "
+        "may have at most 1024"
+    )
+    with pytest.raises(InvalidArgumentError, match=r"which makes .* may have at most 1024$"):
+        validate_settings(config, complete=False)
+    config.instance_group[-1].count = 1
+    assert not [each for each in find_problems(config, (0, 1, 2, 3)) if "at most" in each.message]
+
+
+@pytest.mark.parametrize(
+    ("samples", "total"),
+    [
+        ('{ name: "s" batch_size: 1 count: 4000000000 }', 4_000_000_000),
+        ('{ name: "s" batch_size: 4000000000 }', 4_000_000_000),
+        ('{ name: "r" batch_size: 8 count: 12500 }, { name: "s" batch_size: 1 count: 1 }', 100_001),
+    ],
+)
+def test_a_warm_up_makes_a_limited_number_of_requests(samples: str, total: int) -> None:
+    config = parse_text(f'name: "m" backend: "onnxruntime" model_warmup [ {samples} ]', "config.pbtxt")
+    last = config.model_warmup[-1]
+    with pytest.raises(InvalidArgumentError) as raised:
+        validate_settings(config, complete=False)
+    assert raised.value.message == (
+        f"model_warmup sample 's' of model m has a batch_size of {last.batch_size} and a count of {last.count}, which "
+        f"makes {total} requests with the samples before it, but a warm-up may make at most 100000"
+    )
+    last.batch_size = 0
+    validate_settings(config, complete=False)

@@ -203,6 +203,7 @@ class World:
         open: what is loaded and not closed.
         failures: (model, version) → why its loads fail.
         gates: (model, version) → what its loads wait for.
+        long: models whose warm-up takes long.
         started: (model, version) of loads that have begun; use `begun` to wait for one.
         sizes: model → bytes by which the server's process grows while a version of it is loaded.
         workers: model → its worker processes, each with the bytes that it has for itself.
@@ -219,6 +220,7 @@ class World:
         self.open: list[FakeVersion] = []
         self.failures: dict[tuple[str, int], list[HalimedeError]] = {}
         self.gates: dict[tuple[str, int], threading.Event] = {}
+        self.long: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.workers: dict[str, dict[int, int]] = {}
         self.reserved: dict[str, int] = {}
@@ -277,13 +279,19 @@ class World:
         assert began
 
     def load_version(
-        self, source: ModelSource, settings: EngineSettings, _workers: WorkerHost
+        self,
+        source: ModelSource,
+        settings: EngineSettings,
+        _workers: WorkerHost,
+        on_long: Callable[[], None],
     ) -> FakeVersion:
         """In the place of `halimede.engine.lifecycle.loading.load_version`."""
         key = (source.name, source.version)
         self.loads.append(key)
         if key in self.gates:
             self._begun[key].set()
+            if source.name in self.long:
+                on_long()
             assert self.gates[key].wait(10)
         if self.failures.get(key):
             raise self.failures[key].pop(0)

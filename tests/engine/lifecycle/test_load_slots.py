@@ -1,6 +1,11 @@
 import asyncio
+from pathlib import Path
 
+import pytest
+
+from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.lifecycle.load_slots import LoadSlots
+from tests.engine.lifecycle.fakes import make_world
 
 
 class Loads:
@@ -88,3 +93,31 @@ def test_the_number_of_loads_is_kept_after_one_more_has_run() -> None:
         await loads.end("last")
 
     asyncio.run(test())
+
+
+def test_a_load_whose_warm_up_takes_long_lets_another_one_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, monkeypatch)
+    for name in ("long", "short", "other"):
+        world.add(name)
+    world.long.add("long")
+    ends = {name: world.block(name) for name in ("long", "short")}
+
+    async def test(lifecycle: Lifecycle) -> None:
+        long = asyncio.create_task(lifecycle.load("long", {}))
+        await world.begun("long")
+        short = asyncio.create_task(lifecycle.load("short", {}))
+        await world.begun("short")  # which has the only slot now
+        other = asyncio.create_task(lifecycle.load("other", {}))
+        await settled()
+        assert ("other", 1) not in world.loads
+        ends["short"]()
+        await other
+        await short
+        assert not long.done()
+        ends["long"]()
+        await long
+        assert [model.name for model in lifecycle.loaded_models()] == ["long", "other", "short"]
+
+    world.run(test, load_threads=1)

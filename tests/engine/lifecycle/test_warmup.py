@@ -1,4 +1,5 @@
 from pathlib import Path
+from time import thread_time_ns
 from typing import cast
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch
 from halimede.config.signature import Signature
+from halimede.core.clock import MILLISECOND, SECOND
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import (
     HalimedeError,
@@ -17,7 +19,8 @@ from halimede.core.errors import (
 )
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import encode_bytes
-from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.lifecycle import warmup
+from halimede.engine.lifecycle.warmup import WarmUpPace, warm_up
 from halimede.engine.statistics import ModelStatistics
 from tests.backends.helpers import load, source_of
 from tests.support import onnx_models
@@ -343,3 +346,81 @@ def test_inputs_after_a_state_are_set_and_controls_that_the_sample_leaves_out_ar
 
     warm_up(source, Signature.from_config(source.config), Gatherer(), "m_0", ModelStatistics())
     assert given == [{"B": [[0, 0]] * 2, "START": [[0]] * 2, "END": [[1]] * 2}]
+
+
+def repeated(count: int) -> str:
+    """The configuration of a model whose only sample runs so often."""
+    samples = sample("zero_data: true", rest=f"count: {count}")
+    return CONFIG.format(batch=4, datatype="TYPE_FP32", dims="[2]", policy="", samples=samples)
+
+
+def test_short_warm_ups_do_not_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_LONG_NS", 1 << 60)  # none is long, however slow the machine is
+    pauses: list[float] = []
+    pace = WarmUpPace(lambda: pauses.append(-1.0), pauses.append)
+    source = source_of(
+        tmp_path,
+        CONFIG.format(
+            batch=4,
+            datatype="TYPE_FP32",
+            dims="[2]",
+            policy="",
+            samples=sample("zero_data: true", rest="count: 1000"),
+        ),
+    )
+    recorder = Recorder()
+    warm_up(source, Signature.from_config(source.config), recorder, "m_0", ModelStatistics(), pace)
+    pace.close()
+    assert len(recorder.batches) == 1000
+    assert pauses == []
+
+
+def test_long_warm_ups_let_others_load_and_compute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_LONG_NS", 0)
+    monkeypatch.setattr(warmup, "_TURN_NS", 0)
+    told: list[str] = []
+    pauses: list[float] = []
+    source = source_of(
+        tmp_path,
+        CONFIG.format(
+            batch=4,
+            datatype="TYPE_FP32",
+            dims="[2]",
+            policy="",
+            samples=sample("zero_data: true", rest="count: 5"),
+        ),
+    )
+
+    def warm(pace: WarmUpPace) -> None:
+        warm_up(source, Signature.from_config(source.config), Recorder(), "m_0", ModelStatistics(), pace)
+
+    began = thread_time_ns()
+    first = WarmUpPace(lambda: told.append("first"), pauses.append)
+    warm(first)
+    computed = (thread_time_ns() - began) / SECOND
+    assert told == ["first"]
+    assert len(pauses) == 5
+    assert 0 < sum(pauses) <= 2 * computed  # twice as long as it has computed
+    second = WarmUpPace(lambda: told.append("second"), pauses.append)
+    warm(second)
+    assert told == ["first", "second"]
+    first.close()
+    second.close()
+
+
+def test_two_long_warm_ups_pause_for_twice_as_long_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_LONG_NS", 0)
+    monkeypatch.setattr(warmup, "_TURN_NS", 0)
+    times = iter(range(0, 100 * MILLISECOND, MILLISECOND))
+    monkeypatch.setattr(warmup, "thread_time_ns", lambda: next(times))
+    pauses: list[float] = []
+    paces = [WarmUpPace(sleep=pauses.append) for _ in range(2)]
+    for pace in (*paces, *paces):
+        pace.begin()
+        pace.end()
+    assert pauses == [0.002, 0.004, 0.004, 0.004]
+    paces[0].close()
+    paces[1].begin()
+    paces[1].end()
+    assert pauses[-1] == 0.002
+    paces[1].close()

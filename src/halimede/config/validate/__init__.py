@@ -17,7 +17,7 @@ from halimede.config.validate.dynamic_batching import (
 )
 from halimede.config.validate.ensembles import ensemble_problems
 from halimede.config.validate.enums import enum_problems
-from halimede.config.validate.instances import instance_problems
+from halimede.config.validate.instances import instance_count_problems, instance_problems
 from halimede.config.validate.metrics import metric_problems, warn_of_unknown_families
 from halimede.config.validate.model import cache_problems, file_name_problems, model_problems
 from halimede.config.validate.parameters import misspelt_parameters
@@ -26,7 +26,7 @@ from halimede.config.validate.sequence_warnings import sequence_warnings
 from halimede.config.validate.sequences import sequence_problems
 from halimede.config.validate.states import state_problems
 from halimede.config.validate.tensors import tensor_problems
-from halimede.config.validate.warmup import warmup_problems
+from halimede.config.validate.warmup import warmup_count_problems, warmup_problems
 from halimede.core.errors import InvalidArgumentError
 
 __all__ = ["Problem", "check_file_names", "find_problems", "find_warnings", "validate", "validate_settings"]
@@ -73,6 +73,8 @@ def _setting_problems(config: ModelConfig) -> Iterator[Problem]:
         ensemble_problems(config),
         cache_problems(config),
         metric_problems(config),
+        instance_count_problems(config),
+        warmup_count_problems(config),
     )
 
 

@@ -7,6 +7,23 @@ from halimede.config.validate.problem import Problem
 
 MIN_COMPUTE_CAPABILITY = "6.000000"
 
+MAX_INSTANCES = 1024
+"""So many instances a model may have, of all its groups on all their GPUs."""
+
+
+def instance_count_problems(config: ModelConfig) -> Iterator[Problem]:
+    """A problem if a model asks for more instances than it may have."""
+    total = 0
+    for index, group in enumerate(config.instance_group):
+        total += max(0, group.count) * max(1, len(group.gpus))
+        if total > MAX_INSTANCES:
+            message = (
+                f"instance group {group.name} of model {config.name} has a count of {group.count}, which makes "
+                f"{total} instances of the model, but a model may have at most {MAX_INSTANCES}"
+            )
+            yield Problem(config.name, f"instance_group[{index}].count", message, "count: 1")
+            return
+
 
 def instance_problems(config: ModelConfig, gpus: tuple[int, ...], missing: str = "") -> Iterator[Problem]:
     """Problems of instance groups on a machine with these GPUs; `missing` says why there are none."""

@@ -5,6 +5,24 @@ from collections.abc import Iterator
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.problem import Problem
 
+MAX_REQUESTS = 100_000
+"""So many requests the warm-up of an instance may make, with all samples together."""
+
+
+def warmup_count_problems(config: ModelConfig) -> Iterator[Problem]:
+    """A problem if the warm-up samples ask for more requests than they may."""
+    total = 0
+    for index, sample in enumerate(config.model_warmup):
+        total += sample.batch_size * max(1, sample.count)
+        if total > MAX_REQUESTS:
+            message = (
+                f"model_warmup sample '{sample.name}' of model {config.name} has a batch_size of "
+                f"{sample.batch_size} and a count of {sample.count}, which makes {total} requests with the samples "
+                f"before it, but a warm-up may make at most {MAX_REQUESTS}"
+            )
+            yield Problem(config.name, f"model_warmup[{index}].count", message, "count: 1")
+            return
+
 
 def warmup_problems(config: ModelConfig) -> Iterator[Problem]:
     """Problems of the warm-up samples that will be run."""

@@ -4,7 +4,7 @@ Like loading, it blocks, and what fails gives back all that it took.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from halimede.engine.lifecycle.loading import (
     instance_specs,
     refuse_places,
 )
-from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.lifecycle.warmup import WarmUpPace, warm_up
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import ModelStatistics
@@ -90,7 +90,10 @@ def can_change(before: ModelConfig, after: ModelConfig, gpus: Collection[int]) -
 
 
 def make_instances(
-    loaded: LoadedVersion, groups: ModelConfig, settings: EngineSettings
+    loaded: LoadedVersion,
+    groups: ModelConfig,
+    settings: EngineSettings,
+    on_long: Callable[[], None] = lambda: None,
 ) -> tuple[LoadedInstance, ...]:
     """The instances that a version is to have, those among them that are missing made and warmed up. Blocks.
 
@@ -98,6 +101,7 @@ def make_instances(
         loaded: the version, whose configuration takes over the instance groups.
         groups: a configuration with the instance groups.
         settings: of the engine.
+        on_long: called once if their warm-up takes long.
 
     Raises:
         HalimedeError: one cannot be made; nothing has changed.
@@ -119,11 +123,14 @@ def make_instances(
             specs = [each.spec for each in change.missing]
             created = create_instances(loaded.backend, specs, undo) if specs else []
             made = []
+            pace = WarmUpPace(on_long)
+            undo.callback(pace.close)
             for each, instance in zip(change.missing, created, strict=True):
                 # its own counts: those of the version are the event loop's by now
                 with each.spec.placed():
-                    warm_up(source, loaded.signature, instance, each.spec.name, ModelStatistics())
+                    warm_up(source, loaded.signature, instance, each.spec.name, ModelStatistics(), pace)
                 made.append(LoadedInstance(each.spec, each.passive, instance, each.limits))
+            pace.close()
             undo.pop_all()
     except HalimedeError:
         raise

@@ -5,7 +5,7 @@ Blocks, so the lifecycle calls it off the event loop. What fails gives back all 
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,7 +31,7 @@ from halimede.core.errors import (
 from halimede.core.host_policies import HostPolicy, policy_of
 from halimede.core.memory import trim_memory
 from halimede.core.out_of_memory import is_out_of_memory, lacks_memory
-from halimede.engine.lifecycle.warmup import warm_up
+from halimede.engine.lifecycle.warmup import WarmUpPace, warm_up
 from halimede.engine.loaded_version import LoadedInstance, LoadedVersion
 from halimede.engine.settings import EngineSettings
 from halimede.engine.statistics import FIRST_RESPONSE_BOUNDS_MS, ModelStatistics
@@ -53,13 +53,19 @@ _SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"
 _MAX_SIDE_BY_SIDE = 16
 
 
-def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerHost) -> LoadedVersion:
+def load_version(
+    source: ModelSource,
+    settings: EngineSettings,
+    workers: WorkerHost,
+    on_long: Callable[[], None] = lambda: None,
+) -> LoadedVersion:
     """The version, loaded and warmed up. Blocks.
 
     Args:
         source: where it comes from.
         settings: of the engine.
         workers: where instances run that have processes of their own.
+        on_long: called once if its warm-up takes long.
 
     Raises:
         OutOfMemoryError: there is not enough memory for it, or not enough room on a disk.
@@ -95,15 +101,18 @@ def load_version(source: ModelSource, settings: EngineSettings, workers: WorkerH
                 statistics.texts = TextStatistics()
             created = create_instances(backend, [wanted.spec for wanted in specs], undo)
             instances: list[LoadedInstance] = []
+            pace = WarmUpPace(on_long)
+            undo.callback(pace.close)
             for wanted, instance in zip(specs, created, strict=True):
                 with wanted.spec.placed():
-                    warm_up(source, signature, instance, wanted.spec.name, statistics)
+                    warm_up(source, signature, instance, wanted.spec.name, statistics, pace)
                 instances.append(LoadedInstance(wanted.spec, wanted.passive, instance, wanted.limits))
             labels = {
                 name: read_labels(source.directory, output.label_filename)
                 for name, output in signature.outputs.items()
                 if output.label_filename
             }
+            pace.close()
             undo.pop_all()
         # frameworks have read the files by now, and their copies are free: as much as the weights again
         trim_memory()

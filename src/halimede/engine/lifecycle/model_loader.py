@@ -10,8 +10,10 @@ import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from halimede.backends.base import ModelSource
 from halimede.config.ensembles import is_ensemble
@@ -64,6 +66,8 @@ from halimede.repository.snapshots import Snapshot, sight_directory, sight_model
 from halimede.workers.host import WorkerHost
 
 logger = logging.getLogger("halimede")
+
+T = TypeVar("T")
 
 _MAX_THREADS = 1024
 
@@ -362,9 +366,11 @@ class ModelLoader:
             for group in config.instance_group:
                 for device in group.gpus or (0,):
                     self._limiter.check(group.rate_limiter, device)
-        work = partial(make_instances, model.loaded, config, self._settings)
+        long = _LongWarmUp(self._loop)
+        work = partial(make_instances, model.loaded, config, self._settings, long.tell)
         async with self._memory.resized(serving.holding, before, after), self.slots:
-            model.change_instances(await self._loop.run_in_executor(self._loaders, work))
+            made = self._loop.run_in_executor(self._loaders, work)
+            model.change_instances(await long.wait_for(made, self.slots))
 
     async def _load_changed(
         self,
@@ -427,9 +433,11 @@ class ModelLoader:
         return loaded, failures
 
     async def _load_one(self, source: ModelSource, holding: Holding) -> LoadedVersion | HalimedeError:
-        load = partial(load_with_retries, source, self._settings, self._workers)
+        long = _LongWarmUp(self._loop)
+        load = partial(load_with_retries, source, self._settings, self._workers, long.tell)
         async with self.slots:
-            return await self._loop.run_in_executor(self._loaders, self._memory.load, holding, source, load)
+            loaded = self._loop.run_in_executor(self._loaders, self._memory.load, holding, source, load)
+            return await long.wait_for(loaded, self.slots)
 
     def _failed(
         self, record: ModelRecord, changed: list[int], failures: dict[int, HalimedeError]
@@ -458,13 +466,39 @@ class ModelLoader:
         return kind(f"load failed for model '{record.name}': {''.join(clauses)}")
 
 
+class _LongWarmUp:
+    """A load that lets others begin once its warm-up takes long."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: asyncio.Future[None] = loop.create_future()
+
+    def tell(self) -> None:
+        """Its warm-up takes long. May be called again, and in any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if not self._told.done():
+            self._told.set_result(None)
+
+    async def wait_for(self, load: asyncio.Future[T], slots: LoadSlots) -> T:
+        """What the load, which has a slot, gives; meanwhile another one may get the slot."""
+        either: set[asyncio.Future[Any]] = {load, self._told}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if load.done():
+            return load.result()
+        async with slots.stand_aside():
+            return await load
+
+
 def load_with_retries(
-    source: ModelSource, settings: EngineSettings, workers: WorkerHost
+    source: ModelSource, settings: EngineSettings, workers: WorkerHost, on_long: Callable[[], None]
 ) -> LoadedVersion | HalimedeError:
     """The version, loaded; or why the last attempt failed. Blocks."""
     for attempt in range(settings.load_retry_count):
         try:
-            return load_version(source, settings, workers)
+            return load_version(source, settings, workers, on_long)
         except HalimedeError as error:
             logger.warning(
                 "attempt %d to load '%s' version %d failed: %s",
@@ -474,7 +508,7 @@ def load_with_retries(
                 error,
             )
     try:
-        return load_version(source, settings, workers)
+        return load_version(source, settings, workers, on_long)
     except HalimedeError as error:
         return error
 

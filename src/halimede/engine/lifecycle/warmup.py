@@ -6,12 +6,14 @@ with a 4-byte length.
 """
 
 import logging
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from queue import SimpleQueue
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from halimede.backends.base import Instance, ModelSource
 from halimede.backends.batch import Batch
 from halimede.config.model_config_pb2 import ModelWarmup
 from halimede.config.signature import Signature
+from halimede.core.clock import MILLISECOND, SECOND
 from halimede.core.datatypes import BF16, BOOL, BY_NUMBER, BYTES, Datatype
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, OutOfMemoryError
 from halimede.core.requests import InferRequest, InferResponse
@@ -30,6 +33,61 @@ logger = logging.getLogger("halimede")
 
 _PREFIX = "[request id: <id_unknown>] "
 """How errors begin that are about the request that a sample describes."""
+
+_LONG_NS = SECOND
+"""A warm-up that takes longer makes way for others."""
+
+_TURN_NS = 2 * MILLISECOND
+"""So long a long warm-up computes before it pauses."""
+
+
+class WarmUpPace:
+    """How the warm-up of a version makes way: for other loads, and for the requests of other models.
+
+    A short warm-up runs as fast as it can. One that takes more than a second lets another load begin, and pauses after
+    each 2 ms of computing in Python, so that all such warm-ups together take less than half of a processor, which the
+    event loop needs. What frameworks compute on other threads, or on a GPU, does not count.
+    """
+
+    _long = 0
+    _changing = threading.Lock()
+
+    def __init__(
+        self, on_long: Callable[[], None] = lambda: None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """The pace of a warm-up that begins now; `on_long` is called once if it takes long."""
+        self._on_long = on_long
+        self._sleep = sleep
+        self._began_ns = monotonic_ns()
+        self._is_long = False
+        self._computed_ns = 0
+        self._since_ns = 0
+
+    def begin(self) -> None:
+        """A batch is about to run. Called on the thread that runs it."""
+        self._since_ns = thread_time_ns()
+
+    def end(self) -> None:
+        """It has run: pause if it is time."""
+        self._computed_ns += thread_time_ns() - self._since_ns
+        if not self._is_long:
+            if monotonic_ns() - self._began_ns < _LONG_NS:
+                return
+            self._change(1)
+            self._on_long()
+        if self._computed_ns >= _TURN_NS:
+            self._sleep(2 * WarmUpPace._long * self._computed_ns / SECOND)
+            self._computed_ns = 0
+
+    def close(self) -> None:
+        """The warm-ups are over."""
+        if self._is_long:
+            self._change(-1)
+
+    def _change(self, by: int) -> None:
+        self._is_long = by > 0
+        with WarmUpPace._changing:
+            WarmUpPace._long += by
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +108,12 @@ class _Sample:
 
 
 def warm_up(
-    source: ModelSource, signature: Signature, instance: Instance, name: str, statistics: ModelStatistics
+    source: ModelSource,
+    signature: Signature,
+    instance: Instance,
+    name: str,
+    statistics: ModelStatistics,
+    pace: WarmUpPace | None = None,
 ) -> None:
     """Run every warm-up sample of the model on the instance, and count that. Blocks.
 
@@ -60,14 +123,16 @@ def warm_up(
         instance: where to run them.
         name: of the instance.
         statistics: where to count.
+        pace: that of the version's warm-up; None for one of its own.
 
     Raises:
         HalimedeError: no request can be made of a sample, or it failed; then the text begins ``failed to run warmup
             sample`` and holds the error of each of its requests.
     """
+    pace = pace or WarmUpPace()
     samples = [_sample(source, signature, each) for each in source.config.model_warmup if each.batch_size]
     for sample in samples:
-        failures = _run_sample(source, signature, instance, name, sample, statistics)
+        failures = _run_sample(source, signature, instance, name, sample, statistics, pace)
         if failures:
             kind = OutOfMemoryError if isinstance(failures[0], OutOfMemoryError) else InvalidArgumentError
             texts = "".join(f"{failure.message}; " for failure in failures)
@@ -114,6 +179,7 @@ def _run_sample(
     name: str,
     sample: _Sample,
     statistics: ModelStatistics,
+    pace: WarmUpPace,
 ) -> list[HalimedeError]:
     """Run the copies of the sample as one batch, again and again: the errors of the first run that fails."""
     largest = signature.max_batch_size
@@ -122,9 +188,11 @@ def _run_sample(
         return [InvalidArgumentError(text)] * sample.size
     for _ in range(sample.count):
         requests = [_request(source, signature, sample.inputs) for _ in range(sample.size)]
+        pace.begin()
         failures = _run_batch(signature, instance, requests, statistics)
         if failures:
             return failures
+        pace.end()
     return []
 
 
