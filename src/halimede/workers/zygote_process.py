@@ -26,6 +26,7 @@ import halimede_worker
 from halimede.core.errors import InternalError
 from halimede.workers.exit_reason import ExitReason
 from halimede.workers.process import WorkerProcess
+from halimede_worker import descriptors
 from halimede_worker import zygote as protocol
 
 logger = logging.getLogger("halimede")
@@ -132,7 +133,7 @@ class ZygoteProcess:
                     start_new_session=True,
                 )
             except OSError as error:
-                msg = f"cannot run the Python interpreter '{self._python}': {error.strerror}"
+                msg = f"cannot run the Python interpreter '{self._python}': {descriptors.reason(error)}"
                 raise InternalError(msg) from None
             ours.pop_all()
         patience = struct.pack("@ll", int(SPAWN_SECONDS), 0)
@@ -148,7 +149,7 @@ class ZygoteProcess:
         try:
             worker = WorkerProcess(loop)
         except OSError as error:
-            raise InternalError(f"cannot start a worker process: {error.strerror}") from None
+            raise InternalError(f"cannot start a worker process: {descriptors.reason(error)}") from None
         try:
             self._fork(worker, settings, name).result(SPAWN_SECONDS)
         except TimeoutError:

@@ -1,6 +1,8 @@
 """Which regions may be registered, how they are listed, and which parts of them requests may name."""
 
+import errno
 import os
+import resource
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,10 +21,12 @@ from halimede.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
     UnsupportedError,
 )
 from halimede.frontends.http.routes import find_route
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
+from halimede.frontends.shared_memory import registry
 from halimede.frontends.shared_memory.registry import Place, Regions
 from tests.frontends.shared_memory.support import FILE, Memory
 
@@ -260,3 +264,57 @@ def test_any_body_is_registered_or_refused(kind: str, body: bytes) -> None:
 def test_nothing_may_be_registered_unless_allowed() -> None:
     with pytest.raises(UnsupportedError, match="--allow-client-shm=true"):
         Regions().check_allowed()
+
+
+def test_regions_are_limited_in_number(
+    regions: Regions, memory: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "MAX_REGIONS", 2)
+    key = memory().key
+    for name in ("a", "b"):
+        regions.system.register(name, key, 0, 4)
+    with pytest.raises(UnavailableError) as raised:
+        regions.system.register("c", key, 0, 4)
+    assert raised.value.message == (
+        "failed to register shared memory region 'c': the server has 2 of them, as many as it may; unregister those "
+        "that are not used any more"
+    )
+    with pytest.raises(AlreadyExistsError):
+        regions.system.register("a", key, 0, 4)
+    regions.system.unregister("a")
+    regions.system.register("c", key, 0, 4)
+    assert sorted(region.name for region in regions.system.status()) == ["b", "c"]
+
+
+def test_regions_leave_descriptors_for_other_requests(
+    regions: Regions, memory: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = memory().key
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (8, 8))  # fewer than are open
+    with pytest.raises(UnavailableError) as raised:
+        regions.system.register("a", key, 0, 4)
+    assert raised.value.message == (
+        f"Unable to open shared memory region: '{key}': out of file descriptors, of which this process may have 8; "
+        "some are kept for other requests"
+    )
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert list(regions.system.status()) == []
+
+
+def test_a_region_that_gets_no_descriptor_is_told_so(
+    regions: Regions, memory: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = memory().key
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(
+            UnavailableError, match=": out of file descriptors, of which this process may have "
+        ):
+            regions.system.register("a", key, 0, 4)
+    regions.system.register("a", key, 0, 4)
+    assert len(list(regions.system.status())) == 1

@@ -14,12 +14,17 @@ from halimede.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    UnavailableError,
     UnsupportedError,
 )
 from halimede.core.regions import Piece, Region, SystemRegion
 from halimede.frontends.shared_memory.cuda import CudaMemory, CudaPiece, CudaRegion, open_driver
+from halimede_worker import descriptors
 
 R = TypeVar("R", bound=Region)
+
+MAX_REGIONS: Final = 4096
+"""So many regions may be registered at a time: each of system memory has a file descriptor."""
 
 _DIRECTORY: Final = "/dev/shm"  # noqa: S108 - where shm_open looks
 _RESERVED: Final = "triton_python_backend_shm_region_"
@@ -55,9 +60,15 @@ class _Table:
         self.state = object()
 
     def check_free(self, name: str) -> None:
-        """Raise if a region has the name."""
+        """Raise if a region has the name, or there are as many as there may be."""
         if name in self.regions:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        if len(self.regions) >= MAX_REGIONS:
+            msg = (
+                f"failed to register shared memory region '{name}': the server has {MAX_REGIONS} of them, as many as "
+                "it may; unregister those that are not used any more"
+            )
+            raise UnavailableError(msg)
 
     def add(self, region: SystemRegion | CudaRegion) -> None:
         """Register a region."""
@@ -134,6 +145,7 @@ class SystemRegions(_Regions[SystemRegion]):
             AlreadyExistsError: the name is taken.
             InternalError: there is no such memory, or the server may not use it.
             InvalidArgumentError: it is too short, or its key is one of Triton's own.
+            UnavailableError: the largest number of regions is registered, or too few file descriptors are left.
         """
         self._table.check_free(name)
         if key.lstrip("/").startswith(_RESERVED):
@@ -176,6 +188,7 @@ class CudaRegions(_Regions[CudaRegion]):
 
         Raises:
             AlreadyExistsError: the name is taken.
+            UnavailableError: there are as many regions as there may be, or too few file descriptors are left.
             InvalidArgumentError: there is no GPU, the handle is none of its memory, or that is too short.
         """
         self._table.check_free(name)
@@ -249,6 +262,7 @@ def _open(key: str) -> int:
 
     Raises:
         InternalError: it cannot be opened.
+        UnavailableError: there are too few file descriptors left.
     """
     name = key.lstrip("/")
     refusal = InternalError(f"Unable to open shared memory region: '{key}'")
@@ -257,8 +271,17 @@ def _open(key: str) -> int:
     try:
         descriptor = os.open(f"{_DIRECTORY}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, UnicodeEncodeError) as error:
+        if isinstance(error, OSError) and descriptors.are_out(error):
+            raise UnavailableError(_scarce(key)) from error
         raise refusal from error
+    if descriptor >= descriptors.usable():
+        os.close(descriptor)
+        raise UnavailableError(_scarce(key))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise refusal
     return descriptor
+
+
+def _scarce(key: str) -> str:
+    return f"Unable to open shared memory region: '{key}': {descriptors.shortage()}; some are kept for other requests"

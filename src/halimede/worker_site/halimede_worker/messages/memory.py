@@ -13,6 +13,7 @@ from typing import Dict, Iterable, List, Optional, Protocol, Tuple
 
 import numpy as np
 
+from .. import descriptors
 from .regions import FIRST_REGION, Piece, Region, RegionError
 
 Reference = Tuple[int, int, int]
@@ -77,7 +78,8 @@ def create_segment(number: int, size: int) -> Segment:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise SharedMemoryError(f"cannot get {size} bytes of shared memory: {error}") from error
+        why = descriptors.shortage() if descriptors.are_out(error) else error
+        raise SharedMemoryError(f"cannot get {size} bytes of shared memory: {why}") from error
 
 
 def map_segment(number: int, size: int, descriptor: int) -> Segment:
