@@ -15,7 +15,7 @@ from halimede.cli.services import HTTP as HTTP_SERVICE
 from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
 from halimede.core.clock import Clock
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.connection_limit import ConnectionLimit, too_many
+from halimede.frontends.connection_limit import ConnectionLimit
 from halimede.frontends.grpc.crowded import health_only, short_lived
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.transport.call import Call
@@ -134,18 +134,21 @@ class _Shared:
         make_exchange = exchange_maker(self.options, self.requests, front_end)
         bearers = self.bearers(connections, group_of)
         usual = partial(make, connections, handler)
-        limit = None
-        if most := self.options.http_max_connections:
-            refuse = refuse_all_but_health(handler, is_health, too_many(most))
-            limit = ConnectionLimit(most, connections, usual, partial(make, handler=refuse))
-        self.traffic.append(LocalTraffic(protocol, connections, counts, limit))
+        most = self.options.http_max_connections
+        limit = ConnectionLimit(
+            most,
+            connections,
+            usual,
+            lambda turned_away, error: make(turned_away, refuse_all_but_health(handler, is_health, error)),
+        )
+        self.traffic.append(LocalTraffic(protocol, connections, counts, limit if most else None))
         flag, address, port = place
         return Endpoint(
             name,
             flag,
             address,
             port,
-            limit or usual,
+            limit,
             connections,
             service=service,
             protocol=protocol,
@@ -249,24 +252,22 @@ def _grpc(shared: _Shared) -> Endpoint:
         authorize = shared.tokens.refusal
     make_call = Call if requests is None else partial(LoggedCall, requests)
     make = partial(GrpcProtocol, served, limits, clock, connections, counts, make_call, authorize)
-    limit = None
-    if most := options.grpc_max_connections:
-        refused, short = health_only(served, too_many(most)), short_lived(limits)
-        limit = ConnectionLimit(
-            most,
-            connections,
-            make,
-            lambda turned_away: GrpcProtocol(
-                refused, short, clock, turned_away, counts, make_call, authorize
-            ),
-        )
-    shared.traffic.append(LocalTraffic(GRPC_SERVICE, connections, counts, limit))
+    most, short = options.grpc_max_connections, short_lived(limits)
+    limit = ConnectionLimit(
+        most,
+        connections,
+        make,
+        lambda turned_away, error: GrpcProtocol(
+            health_only(served, error), short, clock, turned_away, counts, make_call, authorize
+        ),
+    )
+    shared.traffic.append(LocalTraffic(GRPC_SERVICE, connections, counts, limit if most else None))
     return Endpoint(
         "GRPCInferenceService",
         "--grpc-port",
         options.grpc_address,
         options.grpc_port,
-        limit or make,
+        limit,
         connections,
         options.reuse_grpc_port,
         _identity(options, GRPC, "h2", required=True),

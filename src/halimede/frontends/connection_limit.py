@@ -1,4 +1,4 @@
-"""How many connections an endpoint may have (`--http-max-connections`, `--grpc-max-connections`).
+"""How many connections an endpoint may have: `--http-max-connections`, `--grpc-max-connections`, and file descriptors.
 
 One too many is not cut off: it is told so, and its client when to come back, since a client that is cut off tries again
 at once. Health checks are answered as ever, or a server with enough to do would be taken for one that is gone.
@@ -10,6 +10,7 @@ from typing import Any
 
 from halimede.core.errors import UnavailableError
 from halimede.frontends.server import Connections
+from halimede_worker import descriptors
 
 MOST_TURNED_AWAY = 256
 """So many connections may be there to be told that they are too many; then one of these is cut off for each more."""
@@ -19,6 +20,11 @@ def too_many(most: int) -> UnavailableError:
     """What clients are told."""
     msg = f"the server has {most} connections, as many as it may; try again later"
     return UnavailableError(msg, retry_after_s=1)
+
+
+def no_descriptors() -> UnavailableError:
+    """What clients are told when the connection has a descriptor of the reserve."""
+    return UnavailableError(f"the server is {descriptors.shortage()}; try again later", retry_after_s=1)
 
 
 class ConnectionLimit:
@@ -33,15 +39,16 @@ class ConnectionLimit:
         most: int,
         connections: Connections[Any],
         make: Callable[[], asyncio.BaseProtocol],
-        make_refusing: Callable[[Connections[Any]], asyncio.BaseProtocol],
+        make_refusing: Callable[[Connections[Any], UnavailableError], asyncio.BaseProtocol],
     ) -> None:
         """A limit of `most` connections.
 
         Args:
-            most: so many get what `make` makes.
+            most: so many get what `make` makes; 0 for as many as there are file descriptors.
             connections: those that there are.
             make: the usual protocol.
-            make_refusing: one for a connection that is one too many; it keeps itself in what it is given.
+            make_refusing: one for a connection that is one too many; it keeps itself in what it is given, and answers
+                with the error.
         """
         self.refused = 0
         self._most = most
@@ -55,9 +62,13 @@ class ConnectionLimit:
         """What a connection speaks until it is there."""
         return _Entrance(self)
 
-    def protocol(self) -> asyncio.BaseProtocol:
-        """What one more connection speaks."""
-        if self._connections.open < self._most:
+    def protocol(self, descriptor: int) -> asyncio.BaseProtocol:
+        """What one more connection, which has this descriptor, speaks."""
+        if descriptor >= descriptors.usable():
+            error = no_descriptors()
+        elif self._most and self._connections.open >= self._most:
+            error = too_many(self._most)
+        else:
             return self._make()
         self.refused += 1
         self._connections.changed()
@@ -65,7 +76,7 @@ class ConnectionLimit:
             one = next(iter(self._turned_away))
             self._turned_away.discard(one)  # it is gone only in a later turn of the loop
             one.abort()
-        return self._make_refusing(self._turned_away)
+        return self._make_refusing(self._turned_away, error)
 
 
 class _Entrance(asyncio.Protocol):
@@ -76,6 +87,7 @@ class _Entrance(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        protocol = self._limit.protocol()
+        socket = transport.get_extra_info("socket")
+        protocol = self._limit.protocol(-1 if socket is None else socket.fileno())
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
