@@ -1,5 +1,6 @@
 """A log that nobody reads, or only later."""
 
+import errno
 import os
 import re
 import subprocess
@@ -90,6 +91,26 @@ def test_a_reader_that_leaves_is_no_failure(pipe: Pipe) -> None:
     os.close(nowhere)
     wait_until(lambda: pipe.log._thread is None, "what waits to be given up")  # noqa: SLF001 - nothing else tells
     pipe.log.write("to nobody\n")
+
+
+def test_a_reader_that_leaves_while_there_are_no_descriptors_is_no_failure(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in LINES:
+        pipe.log.write(line)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        os.dup2(nowhere, pipe.reading)  # the only reading end of the pipe is gone
+        wait_until(lambda: pipe.log._thread is None, "what waits to be given up")  # noqa: SLF001 - nothing else tells
+        pipe.log.write("to nobody\n")
+    os.close(nowhere)
+    pipe.log.write("to nobody\n")  # which is the system's null device by now
+    assert str(Path(f"/proc/self/fd/{pipe.stream.fileno()}").readlink()) == os.devnull
 
 
 def test_only_what_may_have_to_wait_for_a_reader_is_written_so(pipe: Pipe, tmp_path: Path) -> None:

@@ -191,6 +191,19 @@ def test_handlers_may_be_awaited_and_their_errors_are_told(
     assert served.receive() == (wire.FAILED, "the server does not know calls of kind 99")
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_an_answer_that_cannot_be_sent_is_an_error_for_who_waits(
+    served: Served, caplog: pytest.LogCaptureFixture, awaited: bool
+) -> None:
+    async def later(_: Message) -> Any:
+        return object()
+
+    served.handlers[VALUE] = later if awaited else lambda _: object()
+    served.client.send((VALUE,))
+    assert served.receive() == (wire.FAILED, "ValueError: unmarshallable object")
+    assert "a model's call failed" in caplog.messages
+
+
 def test_sending_never_holds_up_the_loop(served: Served) -> None:
     request = served.infer(1)
     for number in range(5000):

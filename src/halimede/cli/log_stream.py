@@ -5,6 +5,7 @@ import select
 import stat
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Final, TextIO
 
 MAX_WAITING: Final = 1 << 20
@@ -88,9 +89,11 @@ class LogStream:
             except BlockingIOError:  # another program has set the pipe so
                 self._poll.poll()
             except OSError:  # nobody will read it any more, which is no reason to fail
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._descriptor)  # Python writes what is left to it at exit
-                os.close(nowhere)
+                data = b""
+                with suppress(OSError):  # there may be no descriptor for it; the next line tries again
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(nowhere, self._descriptor)  # Python writes what is left to it at exit
+                    os.close(nowhere)
 
     def close(self) -> None:
         """Wait for the lines that are not written yet, though not for long."""

@@ -268,7 +268,7 @@ class CallServer:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._channel.send((wire.DONE, value))
+            self._answer(value)
 
     async def _finish(self, work: Any) -> None:
         try:
@@ -276,7 +276,13 @@ class CallServer:
         except Exception as error:
             self._fail(error)
         else:
+            self._answer(value)
+
+    def _answer(self, value: Any) -> None:
+        try:
             self._channel.send((wire.DONE, value))
+        except Exception as error:  # the model waits for an answer
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, HalimedeError):
