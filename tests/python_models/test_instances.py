@@ -1,12 +1,15 @@
 """Models whose number of instances changes: only the difference is initialized or finalized."""
 
+import json
 import threading
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.python_models.support import DECOUPLED, FLOATS, ONES, Models, Stream, kill
 from tests.support.lines import complete_lines
@@ -259,3 +262,84 @@ def test_streams_of_a_leaving_instance_fail_when_its_process_dies(models: Models
     assert late.take().value == 0
     assert rest_of(late) == [0] * 20
     assert model.processes == present
+
+
+SLOW_END = SOURCE.replace(
+    "def finalize(self):\n",
+    "def finalize(self):\n        time.sleep(0.3)  # sleeps: the work of a model that writes something\n",
+)
+
+
+def test_loads_and_unloads_are_answered_when_what_they_end_is_finalized(models: Models) -> None:
+    model = Counted(models, SLOW_END)
+    model.load(3)
+    finalized = [f"finalize {model.name}_0_{number}" for number in range(3)]
+    assert model.load(1) == finalized[1:]
+    file = models.repository / model.name / "1" / "model.py"
+    file.write_text(file.read_text() + "\n# another version\n")
+    assert model.load(1) == [finalized[0], f"initialize {model.name}_0_0"]
+    models.http.unload_model(model.name)
+    assert model.calls == sorted([*finalized[:1] * 2, f"initialize {model.name}_0_0"])
+
+
+def test_loads_wait_for_instances_without_sequences_and_not_for_those_with_one(models: Models) -> None:
+    model = Counted(models, config="sequence_batching { direct { } }")
+    model.load(3)
+    for number in (1, 2):
+        models.infer(model.name, 2 * ONES, sequence_id=number, sequence_start=True)
+    busy = {call.removeprefix("execute ") for call in model.calls if call.startswith("execute")}
+    assert len(busy) == 2
+    calls = model.load(1)
+    leaving = {f"{model.name}_0_{number}" for number in (1, 2)}
+    assert calls == [f"finalize {name}" for name in sorted(leaving - busy)]
+    for number in (1, 2):
+        models.infer(model.name, ONES, sequence_id=number, sequence_end=True)
+    wait_until(lambda: model.calls == [f"finalize {name}" for name in sorted(leaving)], "all are finalized")
+
+
+CONTROLLING = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = args["model_name"]
+        self.beside = os.path.join(args["model_repository"], "..", "..", self.name)
+
+    def execute(self, requests):
+        for _ in requests:
+            HERE
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32))]) for _ in requests]
+
+    def finalize(self):
+        try:
+            IN_THE_END
+        finally:  # whether that is possible then or not
+            open(self.beside + "-finalized", "w").close()
+"""
+FEWER = """pb_utils.load_model(self.name, config=open(self.beside + "-config").read())"""
+
+
+@pytest.mark.parametrize(
+    ("call", "at_the_end"),
+    [
+        (FEWER, "pass"),
+        ("pb_utils.unload_model(self.name)", "pass"),
+        ("pass", "pb_utils.unload_model(self.name)"),
+        ("pass", "pb_utils.load_model(self.name)"),
+    ],
+)
+def test_model_that_loads_or_unloads_itself_does_not_wait_for_its_own_end(
+    call: str, at_the_end: str, models: Models
+) -> None:
+    name = models.new_name()
+    source = CONTROLLING.replace("HERE", call).replace("IN_THE_END", at_the_end)
+    two = "instance_group {{ count: {} kind: KIND_CPU }}".format
+    models.load(source, FLOATS + two(2), name)
+    config = models.http.get_model_config(name)
+    config["instance_group"][0]["count"] = 1
+    beside = models.repository.parent / name
+    Path(f"{beside}-config").write_text(json.dumps(config))
+    answers = models.infer_at_once(name, [ONES] * 2)
+    np.testing.assert_array_equal(np.array(answers), [np.ones(1, np.float32)] * 2)
+    models.http.unload_model(name)
+    wait_until(Path(f"{beside}-finalized").exists, "it is finalized")
+    models.http.unload_model(name)
+    wait_until(lambda: not models.pids(name), "no process is left")

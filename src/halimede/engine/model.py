@@ -90,7 +90,8 @@ class Model:
         self.takes_device_tensors = (
             cache is None and bool(active) and all(each.device is not None for each in active)
         )
-        self._ending: set[asyncio.Task[None]] = set()  # instances that have left
+        # instances that were taken away, each with whether its sequences are over
+        self._ending: dict[asyncio.Task[None], asyncio.Event] = {}
         self._loop = loop
         self._clock = clock
         self._stopping = False
@@ -197,22 +198,31 @@ class Model:
                 self._scheduler.join(started)
         for entry in before:
             if entry not in instances:
-                what = f"ending an instance of '{self.name}' version {self.version}"
-                background.start(what, self._end(entry), self._ending)
+                self._end(entry)
 
     async def instances_ended(self) -> None:
         """Return when every instance that was taken away is closed, unless it has sequences, which may take long."""
-        if self._ending and self._sequences is None:
-            await asyncio.wait(self._ending)
+        if ending := [task for task, sequences_over in self._ending.items() if sequences_over.is_set()]:
+            await asyncio.wait(ending)
 
-    async def _end(self, entry: LoadedInstance) -> None:
-        """Send the instance no more batches, and close it when what it has under way is over."""
+    def _end(self, entry: LoadedInstance) -> None:
+        """Let no sequences begin on the instance, and close it when what it has under way is over. Returns at once."""
         instance = entry.instance
         runner = instance if isinstance(instance, WorkerInstance) else self._runners.get(instance)
+        sequences_over = asyncio.Event()
         if self._sequences is not None and runner is not None and not entry.passive:
-            over = asyncio.Event()
-            self._sequences.leave(runner, over.set)
-            await over.wait()
+            self._sequences.leave(runner, sequences_over.set)
+        else:
+            sequences_over.set()
+        what = f"ending an instance of '{self.name}' version {self.version}"
+        task = background.start(what, self._close_instance(entry.instance, runner, sequences_over))
+        self._ending[task] = sequences_over
+        task.add_done_callback(self._ending.pop)
+
+    async def _close_instance(
+        self, instance: Instance | WorkerInstance, runner: BatchRunner | None, sequences_over: asyncio.Event
+    ) -> None:
+        await sequences_over.wait()
         if isinstance(instance, WorkerInstance):
             self._workers.remove(instance)
             instance.free = False

@@ -34,11 +34,15 @@ class ControlledModels(Protocol):
     def name_in_server(self, name: str, seen_from: str) -> str:
         """The name in the server of the model that another one calls `name`."""
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load the model or reload it, and return when that is done."""
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, waits_for_ends: bool = True
+    ) -> None:
+        """Load the model or reload it, and return when that is done, and what it replaces is closed if so asked."""
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Let no new requests reach the model."""
+    async def unload(
+        self, name: str, unload_dependents: bool = False, *, waits_for_ends: bool = True
+    ) -> None:
+        """Let no new requests reach the model, and return when it is closed if so asked."""
 
     async def demand(
         self, name: str, version: int = -1, timeout_s: float | None = None, caller: str = ""
@@ -84,7 +88,8 @@ class ModelControl:
         async def unload(name: str, dependents: bool) -> None:
             name = self._models.name_in_server(name, model)
             async with self._waiting(model if is_loading() else None, name):
-                await self._models.unload(name, dependents)
+                # the model may be asking for its own end
+                await self._models.unload(name, dependents, waits_for_ends=False)
 
         async def is_ready(name: str, version: str) -> bool:
             return await self.is_ready(self._models.name_in_server(name, model), version)
@@ -128,7 +133,7 @@ class ModelControl:
         if files and not config:
             raise InternalError(f"{polled}: files need a configuration beside them")
         parameters: dict[str, str | bytes] = {"config": config} if config else {}
-        await self._models.load(name, {**parameters, **(files or {})})
+        await self._models.load(name, {**parameters, **(files or {})}, waits_for_ends=False)
 
     async def is_ready(self, name: str, version: str) -> bool:
         """Whether the version of the model can be used; any version for "". A model that there is not cannot.

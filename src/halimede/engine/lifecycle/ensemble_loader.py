@@ -58,6 +58,10 @@ LoadNeeded = Callable[[str], Awaitable[HalimedeError | None]]
 wrong with the load, None for nothing."""
 
 
+_LOADS_OF_NEEDED = 10
+"""How often the models that an ensemble needs are loaded again for it while others unload them."""
+
+
 class EnsembleLoader:
     """Makes ensembles from models that are loaded. Lives on the event loop."""
 
@@ -118,11 +122,8 @@ class EnsembleLoader:
         record.pending = needs
         try:
             validate(config)
-            # an ensemble that needs itself would wait for itself for ever
-            if not circle(record.name, needs, self._table.records):
-                failures = await self.load_needed(needs)
-                shortage = next((each for each in failures if isinstance(each, OutOfMemoryError)), None)
             labels = await self._loop.run_in_executor(self._disk, _labels, config, resolved.directory)
+            shortage = await self._load_all_needed(record.name, needs)
             if self._table.stopping:
                 raise UnavailableError("Server is stopping, models are no longer loaded")
             blueprint = Blueprint(resolved.directory, config, labels, bases, needs)
@@ -136,6 +137,26 @@ class EnsembleLoader:
             record.pending = ()
         record.blueprint = blueprint
         self._swaps.swap(record, config, bases, loaded)
+
+    async def _load_all_needed(self, name: str, needs: tuple[str, ...]) -> OutOfMemoryError | None:
+        """Have the models loaded that the ensemble needs, again if one is unloaded while others load.
+
+        The ensemble is loaded after these unloads, as if they had come first.
+
+        Returns:
+            the want of memory that kept one from being loaded, None if there was none.
+        """
+        for _ in range(_LOADS_OF_NEEDED):
+            # an ensemble that needs itself would wait for itself for ever
+            if circle(name, needs, self._table.records):
+                break
+            failures = await self.load_needed(needs)
+            if shortage := next((each for each in failures if isinstance(each, OutOfMemoryError)), None):
+                return shortage
+            records = [self._table.records.get(need) for need in needs]
+            if any(failures) or all(record is not None and record.models for record in records):
+                break
+        return None
 
     async def load_needed(self, needs: tuple[str, ...]) -> list[HalimedeError | None]:
         """Have the models loaded that an ensemble needs, as far as that is for the lifecycle to do.

@@ -6,9 +6,9 @@ Everything here runs on the event loop; looking at disks, loading and closing ru
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from halimede.backends.registry import PYTHON
@@ -29,7 +29,7 @@ from halimede.engine.calls.model_control import ModelControl
 from halimede.engine.calls.worker_services import WorkerServices
 from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.catalog import Catalog
-from halimede.engine.lifecycle.dependencies import circle, is_spare, users_first
+from halimede.engine.lifecycle.dependencies import is_spare, users_first
 from halimede.engine.lifecycle.live_versions import LiveVersions, wait_until
 from halimede.engine.lifecycle.load_slots import LoadSlots
 from halimede.engine.lifecycle.model_loader import ModelLoader
@@ -263,7 +263,9 @@ class Lifecycle:
             )
         return list(dict.fromkeys(each for name in wanted for each in self._table.names_to_load(name)))
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes], *, waits_for_ends: bool = True
+    ) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
 
         The models that an ensemble needs are loaded, or reloaded, before it. Ensembles that wait for this model are
@@ -272,6 +274,8 @@ class Lifecycle:
         Args:
             name: the model's name.
             parameters: ``config`` → a ModelConfig as JSON, and with it ``file:<path>`` → content.
+            waits_for_ends: whether to return only when the versions and instances that it replaces are closed, but
+                for those that are still in use. A model must not wait for its own end.
 
         Raises:
             UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
@@ -289,15 +293,16 @@ class Lifecycle:
                 f"failed to load '{name}', failed to poll from model repository: {error}"
             ) from error
         if not self._table.namespaced:
-            await self._load_wanted(name, override)
+            await self._load_wanted(name, override, waits_for_ends)
             return
         await self.refresh()
-        loads = (self._load_wanted(each, override) for each in self._table.names_to_load(name))
+        names = self._table.names_to_load(name)
+        loads = (self._load_wanted(each, override, waits_for_ends) for each in names)
         for outcome in await asyncio.gather(*loads, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _load_wanted(self, name: str, override: Override) -> None:
+    async def _load_wanted(self, name: str, override: Override, waits_for_ends: bool) -> None:
         async def load(record: ModelRecord) -> None:
             # in its turn, so that an unload that comes meanwhile comes after
             await self._buckets.ask_again(name)
@@ -305,10 +310,13 @@ class Lifecycle:
 
         with self._operations.wanted(name):
             await self._operations.load(name, load)
-        await self._loader.instances_ended(name)  # without its turn: it may take long
+        if waits_for_ends:
+            await self._loader.settled((name,))  # without its turn: it may take long
 
-    async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Let no new requests reach the model, and return; it is gone once those in flight are answered.
+    async def unload(
+        self, name: str, unload_dependents: bool = False, *, waits_for_ends: bool = True
+    ) -> None:
+        """Let no new requests reach the model, and return when it is gone; while it has requests in flight, at once.
 
         Unloading what is not loaded succeeds. Ensembles that need the model are unavailable until it is loaded again.
 
@@ -316,18 +324,23 @@ class Lifecycle:
             name: the model's name.
             unload_dependents: if it is an ensemble, unload the models that were loaded only because it needs them,
                 and that no other ensemble needs.
+            waits_for_ends: as for `load`.
 
         Raises:
             UnavailableError: models come and go by themselves in this control mode, or the server is stopping.
         """
         self._require_explicit()
+        unloaded = self._table.meant(name)
         left = []
-        for each in self._table.meant(name):
+        for each in unloaded:
             left += await self._unload(each)
         while unload_dependents and left:
             need = left.pop()
             if need in self._table.records:
                 left += await self._unload(need, only_spare=True)
+                unloaded.append(need)
+        if waits_for_ends:
+            await self._loader.settled(unloaded)
 
     # Models that are loaded when they are asked for
 
@@ -457,27 +470,9 @@ class Lifecycle:
                     del self._table.records[name]
         self._table.tell_readiness()
 
-    @contextmanager
-    def waiting(self, model: str, target: str) -> Iterator[None]:
-        """While the model, which is being loaded, waits for the target to be loaded or unloaded.
-
-        Raises:
-            InvalidArgumentError: the target waits for the model, or is an ensemble that needs it.
-        """
-        records = self._table.records
-        if target == model:
-            raise InvalidArgumentError(f"model '{model}' is being loaded; it cannot load or unload itself")
-        if circle(model, (target,), records):
-            raise InvalidArgumentError(
-                f"model '{model}' is being loaded and cannot wait for '{target}', "
-                f"which itself waits for '{model}' to be loaded"
-            )
-        waits = records[model].waits
-        waits[target] += 1
-        try:
-            yield
-        finally:
-            waits[target] -= 1
+    def waiting(self, model: str, target: str) -> AbstractContextManager[None]:
+        """See `Operations.waiting`."""
+        return self._operations.waiting(model, target)
 
     def leave(self) -> None:
         """Be ready no more, but answer requests until `stop`."""

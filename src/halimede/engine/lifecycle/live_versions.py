@@ -25,7 +25,7 @@ class LiveVersions:
         self._disk = disk
         self._memory = memory
         self._live: set[Serving] = set()
-        self._retiring: dict[asyncio.Task[None], str] = {}  # each with the model's name
+        self._retiring: dict[asyncio.Task[None], tuple[Serving, ...]] = {}  # the version, then its users
         self._ending: set[asyncio.Task[None]] = set()
 
     def add(self, serving: Serving) -> None:
@@ -51,7 +51,7 @@ class LiveVersions:
             serving.holding.leaving = True
         what = f"unloading '{serving.model.identifier}' version {serving.model.version}"
         task = background.start(what, self._retire(serving, users, gone, succeeded))
-        self._retiring[task] = serving.model.identifier
+        self._retiring[task] = (serving, *users)
         task.add_done_callback(self._retiring.pop)
 
     async def _retire(
@@ -136,10 +136,21 @@ class LiveVersions:
 
         Without names, the repository agents have finished too. Nothing else waits for them.
         """
-        while tasks := [task for task, name in self._retiring.items() if names is None or name in names]:
+        while tasks := [task for task, (serving, *_) in self._retiring.items() if _is_of(serving, names)]:
             await asyncio.wait(tasks)
         if names is None and self._ending:
             await asyncio.wait(self._ending)
+
+    async def settled(self, names: Container[str]) -> None:
+        """Return when every retired version of these models is closed, unless it has requests in flight."""
+        tasks = [
+            task
+            for task, servings in self._retiring.items()
+            if _is_of(servings[0], names)
+            and not any(each.model.inflight or each.model.sequences for each in servings)
+        ]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def report_inflight(self, seconds: int) -> None:
         """Log which versions have requests in flight, and that the wait for them ends in `seconds`.
@@ -162,6 +173,11 @@ class LiveVersions:
             "Timeout %d: Found %d live models and %d in-flight non-inference requests",
             seconds, len(self._live), operations,
         )  # fmt: skip
+
+
+def _is_of(serving: Serving, names: Container[str] | None) -> bool:
+    """Whether it is a version of one of the models of these names; of any model for None."""
+    return names is None or serving.model.identifier in names
 
 
 async def wait_until(deadline: int, work: Future[None], clock: Clock, report: Callable[[int], None]) -> bool:

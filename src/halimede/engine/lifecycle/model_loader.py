@@ -8,7 +8,7 @@ with it are dropped again, and what served before goes on.
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -350,12 +350,15 @@ class ModelLoader:
         if failures:
             raise self._failed(record, [], failures)
 
-    async def instances_ended(self, name: str) -> None:
-        """Return when the instances that loads took away from the model are closed."""
-        record = self._table.records.get(name)
-        for model in list(record.models.values()) if record is not None else ():
-            if isinstance(model, Model):
-                await model.instances_ended()
+    async def settled(self, names: Collection[str]) -> None:
+        """Return when the versions and instances that loads and unloads took away from these models are closed.
+
+        Those that have sequences, and versions that have requests in flight, are not waited for.
+        """
+        records = [self._table.records[name] for name in names if name in self._table.records]
+        models = [model for record in records for model in record.models.values()]
+        await asyncio.gather(*(model.instances_ended() for model in models if isinstance(model, Model)))
+        await self._live.settled(names)
 
     async def _change_instances_of(self, serving: Serving, model: Model, config: ModelConfig) -> None:
         """Let a version go on with the instances that the configuration asks for."""

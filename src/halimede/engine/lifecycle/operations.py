@@ -9,7 +9,8 @@ from typing import Any
 
 from halimede.core import background
 from halimede.core.clock import SECOND, Clock
-from halimede.core.errors import UnavailableError
+from halimede.core.errors import InvalidArgumentError, UnavailableError
+from halimede.engine.lifecycle.dependencies import circle
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import ModelRecord
 from halimede.engine.memory.room import Room, RoomTakenError
@@ -99,3 +100,25 @@ class Operations:
         finally:
             timer.cancel()
             release()
+
+    @contextmanager
+    def waiting(self, model: str, target: str) -> Iterator[None]:
+        """While the model, which is being loaded, waits for the target to be loaded or unloaded.
+
+        Raises:
+            InvalidArgumentError: the target waits for the model, or is an ensemble that needs it.
+        """
+        records = self._table.records
+        if target == model:
+            raise InvalidArgumentError(f"model '{model}' is being loaded; it cannot load or unload itself")
+        if circle(model, (target,), records):
+            raise InvalidArgumentError(
+                f"model '{model}' is being loaded and cannot wait for '{target}', "
+                f"which itself waits for '{model}' to be loaded"
+            )
+        waits = records[model].waits
+        waits[target] += 1
+        try:
+            yield
+        finally:
+            waits[target] -= 1
