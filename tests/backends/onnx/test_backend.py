@@ -30,6 +30,7 @@ from tests.backends.helpers import (
 )
 from tests.backends.memory import memory_over_loads
 from tests.support import onnx_models
+from tests.support.foreign_files import FOREIGN, ZIP
 
 ONNX_TYPES = {
     "BOOL": onnx_models.BOOL,
@@ -290,21 +291,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n",
-            "it is a pointer of Git LFS",
-        ),
-        (b"\n<!DOCTYPE html>\n<html><body>Not found</body></html>" * 9, "it is an HTML page"),
-        (b"PK\x03\x04" + bytes(range(1, 200)), "it is a zip archive"),
-        (b"\x1f\x8b" + bytes(range(1, 200)), "it is compressed by gzip"),
-        (b"\x80\x04\x95" + b"sklearn" * 30, "it is a pickle"),
-        (b"not a model!", "it has only 12 bytes"),
-        (b"", "it is empty"),
-    ],
-)
+@pytest.mark.parametrize(("content", "text"), [*FOREIGN, (ZIP, "it is a zip archive"), (b"", "it is empty")])
 def test_an_unreadable_file_is_told_by_what_it_looks_like(tmp_path: Path, content: bytes, text: str) -> None:
     source = source_of(tmp_path, "")
     (source.version_directory / "model.onnx").write_bytes(content)

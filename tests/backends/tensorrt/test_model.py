@@ -25,6 +25,7 @@ from halimede.engine.validation import validate
 from tests.backends.helpers import floats, request
 from tests.support.fake_tensorrt import FakeTensor, output
 from tests.support.fake_tensorrt_module import FakeTensorRT, installed
+from tests.support.foreign_files import each_foreign_file
 
 TENSORS = (FakeTensor("x", (-1, 4)), output("y", (-1, 4)))
 PROFILES = ({"x": [(1, 4), (2, 4), (8, 4)]}, {"x": [(1, 4), (32, 4), (64, 4)]})
@@ -119,6 +120,17 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         Opened(tmp_path, plugins=str(library))
     assert caught.value.message.startswith(f"--backend-config=tensorrt,plugins: cannot load '{library}': ")
+
+
+@each_foreign_file
+def test_an_unreadable_file_is_told_by_what_it_looks_like(
+    tensorrt: FakeTensorRT, tmp_path: Path, content: bytes, text: str
+) -> None:
+    tensorrt.readable = False
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.plan").write_bytes(content)
+    with pytest.raises(InternalError, match=rf"cannot read the engine .* \({text}[^)]*\)"):
+        Opened(tmp_path)
 
 
 def test_a_file_that_is_no_engine_is_told_with_tensorrts_words(

@@ -182,3 +182,33 @@ def test_an_environment_variable_says_whether_instances_are_made_at_once(
     with ExitStack() as undo:
         assert len(create_instances(cast(BackendModel, backend), specs, undo)) == 2
     assert backend.together is together
+
+
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [
+        ((), ""),
+        (("weights.bin",), " (pointers of Git LFS, to be fetched by 'git lfs pull': weights.bin)"),
+        (
+            tuple(f"a/{number}" for number in range(5)),
+            " (pointers of Git LFS, to be fetched by 'git lfs pull': a/0, a/1, a/2, and 2 more)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("raised", [InvalidArgumentError("bad weights"), ValueError("bad weights")])
+def test_files_that_were_never_fetched_are_named_if_a_model_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], note: str, raised: Exception
+) -> None:
+    source = ModelSource("m", 1, tmp_path, parse_text('backend: "identity"', "test"))
+    for name in names:
+        path = source.version_directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+
+    def fail(*_: object) -> NoReturn:
+        raise raised
+
+    monkeypatch.setattr(loading, "open_backend", fail)
+    with pytest.raises(HalimedeError) as caught:
+        load_version(source, SETTINGS, cast(WorkerHost, None))
+    assert caught.value.message.removeprefix("ValueError: ") == f"bad weights{note}"

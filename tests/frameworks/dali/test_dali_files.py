@@ -22,6 +22,7 @@ from halimede.core.errors import (
 )
 from tests.backends.helpers import Loaded, floats
 from tests.frameworks.dali.dali_models import decoder, doubler, load, serialized, source_of, write
+from tests.support.foreign_files import each_foreign_file
 
 MODULE = """
 from nvidia import dali
@@ -214,3 +215,10 @@ def test_want_of_memory_is_an_error_of_its_own() -> None:
     assert isinstance(dali_error(RuntimeError(text)), OutOfMemoryError)
     assert isinstance(dali_error(MemoryError()), OutOfMemoryError)
     assert isinstance(dali_error(RuntimeError("model OOM: bad"), ("OOM",)), InternalError)
+
+
+@each_foreign_file
+def test_an_unreadable_file_is_told_by_what_it_looks_like(tmp_path: Path, content: bytes, text: str) -> None:
+    error = refusal(tmp_path, content)
+    assert "model.dali: it is no serialized DALI pipeline" in error.message
+    assert f"({text}" in error.message

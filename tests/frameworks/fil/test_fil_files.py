@@ -13,6 +13,7 @@ xgboost = pytest.importorskip("xgboost", reason="forests of XGBoost are trained 
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, UnsupportedError  # noqa: E402
 from tests.frameworks.fil.fil_models import data, load_forest, parameter, predict  # noqa: E402
 from tests.frameworks.fil.test_fil import boosted, truth  # noqa: E402
+from tests.support.foreign_files import each_foreign_file  # noqa: E402
 
 SUFFIXES = {
     "xgboost_ubj": "ubj",
@@ -208,3 +209,14 @@ def test_unknown_fields_are_refused_unless_they_are_allowed(tmp_path: Path) -> N
         tmp_path / "b", "xgboost.json", save, parameter("xgboost_allow_unknown_field", "true")
     )
     assert predict(lenient, data("binary")[0][:1]).shape == (1, 1)
+
+
+@each_foreign_file
+@pytest.mark.parametrize("model_type", SUFFIXES)
+def test_an_unreadable_file_is_told_by_what_it_looks_like(
+    tmp_path: Path, model_type: str, content: bytes, text: str
+) -> None:
+    filename = f"mine.{SUFFIXES[model_type]}"
+    config = f'default_model_filename: "{filename}"\n' + parameter("model_type", model_type)
+    with pytest.raises(HalimedeError, match=rf"is not a.*, or is damaged: .* \({text}[^)]*\)$"):
+        load_forest(tmp_path, filename, lambda path: path.write_bytes(content), config)

@@ -36,6 +36,7 @@ from tests.backends.helpers import (  # noqa: E402
 from tests.backends.memory import memory_over_loads  # noqa: E402
 from tests.backends.onnx.test_backend import ONNX_TYPES  # noqa: E402
 from tests.support import onnx_models  # noqa: E402
+from tests.support.foreign_files import each_foreign_file  # noqa: E402
 
 OPENVINO = 'backend: "openvino"\n'
 NUMBERS = [datatype for datatype in ALL if datatype is not BYTES]
@@ -644,3 +645,11 @@ def test_memory_is_flat_over_loads(tmp_path: Path, width: int, cycles: int) -> N
     size = width * width * 4 / 2**20
     assert memory.grown < 8, memory
     assert 0.8 * size < memory.held < 2.5 * size + 8, memory
+
+
+@each_foreign_file
+def test_an_unreadable_file_is_told_by_what_it_looks_like(tmp_path: Path, content: bytes, text: str) -> None:
+    source = write_ir(tmp_path, onnx_models.identity(dims=(2,)))
+    (source.version_directory / "model.xml").write_bytes(content)
+    with pytest.raises(HalimedeError, match=rf"^openvino error: .* \({text}[^)]*\)$"):
+        Loaded(source)

@@ -22,6 +22,7 @@ from halimede.core.errors import (
 from halimede.core.tensors import Tensor
 from tests.backends.helpers import Loaded, add_at_once, floats, gather_one_bad_row, request, strings, wire
 from tests.backends.memory import memory_over_loads
+from tests.support.foreign_files import each_foreign_file
 
 torch = pytest.importorskip("torch", reason="needs PyTorch (torch), which is not installed")
 
@@ -478,3 +479,15 @@ def test_empty_tensors_pass(tmp_path: Path) -> None:
         (response,) = model.run(request({"x": Tensor(datatype, (1, 0), b"")}))
         assert response.outputs["y"].shape == (1, 0)
         assert bytes(response.outputs["y"].data) == b""
+
+
+@each_foreign_file
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_an_unreadable_file_is_told_by_what_it_looks_like(
+    tmp_path: Path, name: str, content: bytes, text: str
+) -> None:
+    config = f'{config_text(ADD_SUB, {"s": "FP32 [2]"})} default_model_filename: "{name}"'
+    source = source_of(tmp_path, torch_models.AddSub(), config)
+    (source.version_directory / name).write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=rf"{name} is no PyTorch archive, .* \({text}[^)]*\)$"):
+        Loaded(source)

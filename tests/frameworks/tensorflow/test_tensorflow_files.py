@@ -39,6 +39,7 @@ from tests.frameworks.tensorflow.tensorflow_models import (
     saved,
     spec,
 )
+from tests.support.foreign_files import each_foreign_file
 
 X_Y = """
     max_batch_size: 4
@@ -325,3 +326,15 @@ def test_unused_input_is_taken_and_makes_no_difference(tmp_path: Path) -> None:
     model = load_saved(tmp_path, lambda x, unused: affine(x), [spec("x"), spec("unused")], module=affine)
     assert model(x=floats([1, 2]), unused=floats([9, 9]))["y"].tolist() == [[3, 4]]
     assert np.array_equal(model(x=floats([0, 0]), unused=floats([1, 1]))["y"], [[0, 1]])
+
+
+@each_foreign_file
+def test_an_unreadable_file_is_told_by_what_it_looks_like(tmp_path: Path, content: bytes, text: str) -> None:
+    source = saved(tmp_path / "saved", add_sub, ADD_SUB)
+    (source.version_directory / "model.savedmodel" / "saved_model.pb").write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=rf"is no SavedModel, .* \({text}[^)]*\)$"):
+        Loaded(source)
+    source = frozen(tmp_path / "frozen", affine_graph, X_Y)
+    (source.version_directory / "model.graphdef").write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=rf"is no graph, .* \({text}[^)]*\)$"):
+        Loaded(source)

@@ -9,6 +9,7 @@ from pathlib import Path
 from halimede.backends.base import ModelSource
 from halimede.backends.dali import serialize
 from halimede.backends.dali.definition import Definition
+from halimede.backends.file_looks import note
 from halimede.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 
 logger = logging.getLogger("halimede")
@@ -30,7 +31,8 @@ def read_definition(source: ModelSource) -> Definition:
     try:
         return Definition.parse(data)
     except (InvalidArgumentError, UnsupportedError) as error:
-        raise type(error)(f"unable to load model '{source.name}': {path}: {error.message}") from error
+        seen = note(path) if path.suffix != ".py" and isinstance(error, InvalidArgumentError) else ""
+        raise type(error)(f"unable to load model '{source.name}': {path}: {error.message}{seen}") from error
 
 
 def find_file(source: ModelSource) -> Path:

@@ -11,6 +11,7 @@ import treelite
 
 from halimede.backends.base import ModelSource
 from halimede.backends.fil.settings import switch_parameter
+from halimede.backends.file_looks import note
 from halimede.backends.parameters import choice_parameter
 from halimede.config.model_files import hint
 from halimede.core.errors import InvalidArgumentError, NotFoundError, OutOfMemoryError, UnsupportedError
@@ -119,7 +120,8 @@ def read_forest(source: ModelSource, kind: Format, path: Path) -> treelite.Model
         forest = _read(kind, path, lenient=lenient)
     except (treelite.TreeliteError, UnicodeDecodeError) as error:
         text = " ".join(_PLACE.sub("", str(error)).split())
-        msg = f"unable to load model '{source.name}': {path} is not {kind.words}, or is damaged: {text}"
+        where = f"unable to load model '{source.name}': {path}"
+        msg = f"{where} is not {kind.words}, or is damaged: {text}{note(path)}"
         if is_out_of_memory(text, (source.name, str(path))):
             raise OutOfMemoryError(msg) from error
         raise InvalidArgumentError(msg) from error

@@ -17,7 +17,7 @@ import onnxruntime
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
-from halimede.backends.file_looks import looks
+from halimede.backends.file_looks import note
 from halimede.backends.onnx.bound import bound_runs
 from halimede.backends.onnx.device import DeviceRuns, device_runs
 from halimede.backends.onnx.log import bring_messages_into_log
@@ -104,8 +104,8 @@ class OnnxModel(BackendModel):
             session = onnxruntime.InferenceSession(str(self._path), options, [*chosen], enable_fallback=0)
         except Exception as error:  # onnxruntime's errors have no common base
             raised = onnx_error(error)
-            if _UNREADABLE.search(raised.message) and (found := looks(self._path)):
-                raised = InternalError(f"{raised.message} ({found})")
+            if _UNREADABLE.search(raised.message):
+                raised = InternalError(f"{raised.message}{note(self._path)}")
             raise raised from error
         started = session.get_providers()
         for name, _ in chosen:

@@ -16,6 +16,7 @@ import openvino
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
+from halimede.backends.file_looks import note
 from halimede.backends.openvino.errors import openvino_error, plain_text
 from halimede.backends.openvino.settings import CPU, OpenVinoSettings
 from halimede.backends.openvino.shapes import (
@@ -162,7 +163,8 @@ class OpenVinoModel(BackendModel):
                     f"convert the model with a release of OpenVINO that writes one of them"
                 )
                 raise InvalidArgumentError(msg) from error
-            raise self._error(error) from error
+            raised = self._error(error)
+            raise type(raised)(f"{raised.message}{note(self._path)}") from error
         return self._read
 
     def _extend(self, library: str) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from halimede.backends.base import ModelSource
+from halimede.backends.file_looks import ZIP, note
 from halimede.backends.pytorch.compile import PARAMETER as COMPILE
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import hint
@@ -82,7 +83,7 @@ def file_kind(name: str, path: Path) -> Kind:
     except (zipfile.BadZipFile, OSError) as error:
         msg = (
             f"{where} is no PyTorch archive, or is cut off ({error}); expected a file that torch.jit.save, "
-            f"torch.export.save or torch._inductor.aoti_compile_and_package has written"
+            f"torch.export.save or torch._inductor.aoti_compile_and_package has written{note(path, usual=ZIP)}"
         )
         raise InvalidArgumentError(msg) from error
     # everything is in one folder, whose name is that of the file when it was written

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from halimede.backends.file_looks import ZIP, note
 from halimede.backends.pytorch.compile import Compiling
 from halimede.backends.pytorch.ports import Place, Port, Side, listed_names
 from halimede.backends.pytorch.program import Program, Value
@@ -163,7 +164,7 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise InvalidArgumentError(f"{path.name} cannot be read: {error}") from error
+        raise InvalidArgumentError(f"{path.name} cannot be read: {error}{note(path)}") from error
 
 
 def _state_dict(path: Path, device: str | None) -> dict[str, torch.Tensor]:
@@ -172,6 +173,7 @@ def _state_dict(path: Path, device: str | None) -> dict[str, torch.Tensor]:
         state = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # PyTorch's errors have no common base
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason += note(path, usual=ZIP)
         msg = f"{path.name} is cut off, or holds more than tensors, which would run code: {reason}; {save}"
         raise InvalidArgumentError(msg) from error
     if not isinstance(state, dict):

@@ -5,6 +5,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from halimede.backends.file_looks import note
 from halimede.backends.tensorflow.errors import plain_text
 from halimede.backends.tensorflow.ports import GraphTensor, GraphTensors
 from halimede.backends.tensorflow.runtime import tf, v1
@@ -37,7 +38,8 @@ class FrozenGraph:
             with self._graph.as_default():
                 v1.import_graph_def(definition, name="")
         except (DecodeError, ValueError, tf.errors.OpError) as error:
-            msg = f"unable to load model '{name}': {path} is no graph, or cut short: {plain_text(error)}"
+            reason = f"{plain_text(error)}{note(path)}"
+            msg = f"unable to load model '{name}': {path} is no graph, or cut short: {reason}"
             raise InvalidArgumentError(msg) from error
         self._operations = {operation.name: operation for operation in self._graph.get_operations()}
         if not self._operations:

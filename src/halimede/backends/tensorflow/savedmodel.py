@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from halimede.backends.file_looks import note
 from halimede.backends.tensorflow.errors import plain_text
 from halimede.backends.tensorflow.ports import GraphTensor, GraphTensors
 from halimede.backends.tensorflow.runtime import SavedModelProto, tf, v1
@@ -66,7 +67,8 @@ def _read(name: str, path: Path) -> Any:
         else:
             text_format.Parse(file.read_text(), model)
     except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
-        msg = f"unable to load model '{name}': {file} is no SavedModel, or cut short: {plain_text(error)}"
+        reason = f"{plain_text(error)}{note(file)}"
+        msg = f"unable to load model '{name}': {file} is no SavedModel, or cut short: {reason}"
         raise InvalidArgumentError(msg) from error
     return model
 

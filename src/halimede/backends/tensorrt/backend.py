@@ -12,6 +12,7 @@ import tensorrt
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.decoupled import refuse_decoupled
+from halimede.backends.file_looks import note
 from halimede.backends.ports import check, complete
 from halimede.backends.tensorrt.cuda_runtime import CudaRuntime
 from halimede.backends.tensorrt.engine import EngineDescription, describe
@@ -131,7 +132,7 @@ class TensorRTModel(BackendModel):
         if engine is None:
             raise self._failure(
                 f"cannot read the engine {path} with TensorRT {tensorrt.__version__}; engines are for the version "
-                f"and the kind of GPU that they were built with (halimede build-engine builds them here)"
+                f"and the kind of GPU that they were built with (halimede build-engine builds them here){note(path)}"
             )
         return engine
 

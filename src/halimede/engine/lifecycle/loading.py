@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
+from halimede.backends.file_looks import note_of_pointers
 from halimede.backends.isolation import ISOLATION, runs_in_process
 from halimede.backends.placement import Placement, placement
 from halimede.backends.registry import LANGUAGE_BACKENDS, PYTHON, backend_class, backend_name
@@ -121,12 +122,15 @@ def load_version(
     except HalimedeError as error:
         if _is_shortage(error, source):
             raise OutOfMemoryError(error.message) from error
+        if "Git LFS" not in error.message and (pointers := note_of_pointers(source.version_directory)):
+            raise type(error)(f"{error.message}{pointers}") from error
         raise
     except Exception as error:
         if _is_shortage(error, source):
             raise OutOfMemoryError(f"{type(error).__name__}: {error}") from error
         logger.exception("failed to load '%s' version %d", source.name, source.version)
-        raise InternalError(f"{type(error).__name__}: {error}") from error
+        pointers = note_of_pointers(source.version_directory)
+        raise InternalError(f"{type(error).__name__}: {error}{pointers}") from error
     statistics.load_ns = monotonic_ns() - began
     return LoadedVersion(source, signature, backend, tuple(instances), labels, statistics)
 
