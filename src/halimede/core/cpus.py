@@ -4,8 +4,11 @@ import os
 import time
 from contextlib import suppress
 from math import ceil
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
+
+from halimede.core.cgroups import MOUNT, PROC, directories
 
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.11
@@ -19,9 +22,9 @@ _SMALL_SHARE: Final = 10
 
 
 def cpu_budget() -> int:
-    """CPUs that this process may keep busy, at least 1: its affinity, cut by the cgroup's quota."""
+    """CPUs that this process may keep busy, at least 1: its affinity, cut by the quotas of its cgroups."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = ceil(cpu_quota())
+    quota = ceil(cpu_quota()[0])
     return max(1, min(allowed, quota)) if quota else max(1, allowed)
 
 
@@ -76,16 +79,22 @@ def _share(leader: int, niceness: int) -> None:
             return
 
 
-def cpu_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
-    """The cgroup's limit in CPUs; 0 for none."""
+def cpu_quota(proc: Path = PROC, mount: Path = MOUNT) -> tuple[float, Path | None]:
+    """The least limit of this process's cgroups in CPUs, and the cgroup that has it; 0 and None for no limit."""
+    quotas = [(_own_quota(each), each) for each in directories("cpu", proc, mount)]
+    return min((found for found in quotas if found[0]), key=itemgetter(0), default=(0.0, None))
+
+
+def _own_quota(cgroup: Path) -> float:
+    """The cgroup's own limit in CPUs, of version 2 or 1; 0 for none."""
     try:
         limit, period = (cgroup / "cpu.max").read_text().split()
         if limit == "max":
             return 0
     except (OSError, ValueError):
         try:
-            limit = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
-            period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
+            limit = (cgroup / "cpu.cfs_quota_us").read_text()
+            period = (cgroup / "cpu.cfs_period_us").read_text()
         except OSError:
             return 0
     return max(0.0, int(limit) / int(period))

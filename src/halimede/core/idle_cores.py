@@ -7,22 +7,24 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Final
 
+from halimede.core.cgroups import MOUNT, PROC
 from halimede.core.clock import SECOND
 from halimede.core.cpus import cpu_quota
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_USAGES: Final = (("cpu.stat", 1_000), ("cpuacct/cpuacct.usage", 1))
+_USAGES: Final = (("cpu.stat", 1_000), ("cpuacct.usage", 1))
 """Files of a cgroup that say what it has used, and how many nanoseconds their unit is."""
 
 
 class IdleCores:
     """Measures from one look to the next. To be used on one thread."""
 
-    def __init__(self, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, proc: Path = PROC, mount: Path = MOUNT) -> None:
         """A first look."""
         self._proc = proc
-        self._cgroup = cgroup
-        self._quota = cpu_quota(cgroup)
+        self._quota, cgroup = cpu_quota(proc, mount)
+        # the counters of version 1 are another controller's, in a directory of its own
+        self._cgroups = [] if cgroup is None else [cgroup, _beside(cgroup, mount)]
         self._names = {f"cpu{number}" for number in _own_cores()}
         self._thread = 0
         self._looked_ns = monotonic_ns()
@@ -57,11 +59,10 @@ class IdleCores:
         return ticks * SECOND // _TICKS
 
     def _used(self) -> int:
-        """What the cgroup has used, in ns; 0 if it has no quota."""
-        if self._quota:
-            for name, unit in _USAGES:
-                with suppress(OSError, ValueError, IndexError):
-                    return int((self._cgroup / name).read_text().split("usage_usec")[-1].split()[0]) * unit
+        """What the cgroup with the quota has used, in ns; 0 if there is no quota."""
+        for cgroup, (name, unit) in zip(self._cgroups, _USAGES, strict=False):
+            with suppress(OSError, ValueError, IndexError):
+                return int((cgroup / name).read_text().split("usage_usec")[-1].split()[0]) * unit
         return 0
 
     def _queued(self) -> int:
@@ -73,6 +74,12 @@ class IdleCores:
                 self._thread, self._queued_ns = thread, queued
             return queued
         return 0
+
+
+def _beside(cgroup: Path, mount: Path) -> Path:
+    """The cgroup of the same path in the controller `cpuacct` of version 1."""
+    path = cgroup.relative_to(mount)
+    return mount / "cpuacct" / path.relative_to("cpu") if path.is_relative_to("cpu") else cgroup
 
 
 def _own_cores() -> set[int]:

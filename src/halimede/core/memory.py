@@ -3,16 +3,18 @@
 import ctypes
 from pathlib import Path
 
+from halimede.core.cgroups import MOUNT, PROC, directories
+
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 _UNLIMITED = 1 << 60
 """Cgroups of version 1 say "no limit" by a number beyond this."""
 
 
-def memory_limit(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process may use: the machine's memory, cut by the cgroup's limit; 0 if nobody tells."""
-    limits = [limit for limit in (_machine_bytes(proc), _cgroup_bytes(cgroup)) if limit]
-    return min(limits, default=0)
+def memory_limit(proc: Path = PROC, mount: Path = MOUNT) -> int:
+    """Bytes that this process may use: the machine's memory, cut by the limits of its cgroups; 0 if nobody tells."""
+    limits = [_machine_bytes(proc), *(_cgroup_bytes(each) for each in directories("memory", proc, mount))]
+    return min((limit for limit in limits if limit), default=0)
 
 
 def _machine_bytes(proc: Path) -> int:
@@ -23,8 +25,8 @@ def _machine_bytes(proc: Path) -> int:
 
 
 def _cgroup_bytes(cgroup: Path) -> int:
-    """The cgroup's limit, of version 2 or 1; 0 for none."""
-    for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+    """The cgroup's own limit, of version 2 or 1; 0 for none."""
+    for file in (cgroup / "memory.max", cgroup / "memory.limit_in_bytes"):
         try:
             limit = int(file.read_text())
         except (OSError, ValueError):  # it is not there, or says "max"

@@ -5,6 +5,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.core.cgroups import directories
+
 _HINTS: dict[int, str] = {
     signal.SIGSEGV: "crashed with SIGSEGV, a fault in native code",
     signal.SIGBUS: "crashed with SIGBUS: memory of a file that is too short, or for which there was no more room",
@@ -95,18 +97,6 @@ def count_oom_kills(root: Path = Path("/")) -> int | None:
 
 def _oom_files(root: Path) -> list[Path]:
     """Where the count may be, the best place first."""
-    files = []
-    groups = root / "sys/fs/cgroup"
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        # inside a container the path may be the host's, and the mount shows what is below it
-        if controllers == "":
-            files += [groups / path.lstrip("/") / "memory.events", groups / "memory.events"]
-        elif "memory" in controllers.split(","):
-            mount = groups / "memory"
-            files += [mount / path.lstrip("/") / "memory.oom_control", mount / "memory.oom_control"]
-    return [*files, root / "proc/vmstat"]
+    cgroups = directories("memory", root / "proc", root / "sys/fs/cgroup")
+    names = ("memory.events", "memory.oom_control")
+    return [*(each / name for each in cgroups for name in names), root / "proc/vmstat"]
