@@ -50,6 +50,7 @@ def test_null_and_all_tokens_ask_for_nothing() -> None:
         ({"stop": 3}, "'stop' must be a string or a list"),
         ({"stop_token_ids": 3}, "'stop_token_ids' must be a list of token ids"),
         ({"logit_bias": {"a": 1}}, "'logit_bias' must be a whole number"),
+        ({"logit_bias": {"5" * 5000: 1}}, "'logit_bias' must be a whole number"),
         ({"logit_bias": [1]}, "'logit_bias' must be an object"),
         ({"ignore_eos": 1}, "'ignore_eos' must be true or false"),
         ({"n": 2}, "'n' must be 1"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from halimede.core import datatypes
 from halimede.core.datatypes import Datatype
+from halimede.core.element_counts import MAX_DIMS
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
@@ -241,6 +242,17 @@ def test_a_repeated_input_is_refused_with_the_id_of_the_request(identifier: str,
     with pytest.raises(InvalidArgumentError) as caught:
         decode(message)
     assert caught.value.message == f"{prefix}input 'INPUT0' already exists in request"
+
+
+@pytest.mark.parametrize("dimensions", [MAX_DIMS + 1, 100_000])
+def test_more_dimensions_than_arrays_have_are_refused_without_a_list_of_them(dimensions: int) -> None:
+    message = with_contents("FP32")
+    message.inputs[0].shape[:] = [1] * dimensions
+    with pytest.raises(InvalidArgumentError) as caught:
+        decode(message)
+    assert caught.value.message == (
+        f"shape of input '{message.inputs[0].name}' has {dimensions} dimensions, and the maximum is {MAX_DIMS}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,16 @@ def _tokens(name: str, value: Any) -> tuple[int, ...]:
     return tuple(_integer(0, _INT32)(name, each) for each in value)
 
 
+def _token_id(text: str) -> int | str:
+    """The number that the text is; the text if it cannot be a token's."""
+    return int(text) if text.isdecimal() and len(text) < 20 else text
+
+
 def _bias(name: str, value: Any) -> dict[int, float]:
     if not isinstance(value, dict):
         raise _wrong(name, "an object of token ids and numbers", value)
     return {
-        _integer(0, _INT32)(name, int(token) if token.isdecimal() else token): _number(-100, 100)(name, bias)
+        _integer(0, _INT32)(name, _token_id(token)): _number(-100, 100)(name, bias)
         for token, bias in value.items()
     }
 

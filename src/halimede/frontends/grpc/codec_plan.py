@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from halimede.core.datatypes import BY_NAME, INVALID, Datatype
+from halimede.core.element_counts import check_rank
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import InferRequest, Respond, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
@@ -184,6 +185,7 @@ def _read_inputs(message: ModelInferRequest) -> tuple[Input, ...]:
         name = entry.name
         if name in inputs:
             raise _RepeatedTensorError(already_there("input", name))
+        check_rank(name, entry.shape)
         inputs[name] = (name, BY_NAME.get(entry.datatype, INVALID), tuple(entry.shape))
     return tuple(inputs.values())
 

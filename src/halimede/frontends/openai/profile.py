@@ -207,6 +207,6 @@ def _output(
 def _max_tokens(model: str, text: str) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 1 << 31:
+    if not (text.isascii() and text.isdigit() and len(text) < 11) or not 0 < int(text) < 1 << 31:
         raise ParameterError(model, MAX_TOKENS, f"is '{text[:64]}'; it must be a whole number above 0")
     return int(text)

@@ -91,6 +91,13 @@ def test_offer_to_upgrade_is_declined() -> None:
     assert parsed.length == 3
 
 
+@pytest.mark.parametrize(("digits", "length"), [("0" * 5001, 0), ("0" * 5001 + "17", 17), ("017", 17)])
+def test_zeros_in_front_of_a_length_count_for_nothing(digits: str, length: int) -> None:
+    parsed = parse_head(head("POST / HTTP/1.1", f"Content-Length: {digits}"))
+    assert parsed is not None
+    assert parsed.length == length
+
+
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
@@ -100,6 +107,7 @@ def test_offer_to_upgrade_is_declined() -> None:
         (("GET / HTTP/1.1", "Content-Length: -1"), 400),
         (("GET / HTTP/1.1", "Content-Length: 0x10"), 400),
         (("GET / HTTP/1.1", "Content-Length: 99999999999999999999999"), 400),
+        (("GET / HTTP/1.1", f"Content-Length: {'9' * 5001}"), 400),
         (("GET / HTTP/1.1", "Content-Length: 3", "Transfer-Encoding: chunked"), 400),
         (("GET / HTTP/1.1", "Transfer-Encoding: gzip"), 400),
         (("GET / HTTP/1.1", "Transfer-Encoding: gzip, chunked"), 501),
