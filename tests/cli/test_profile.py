@@ -14,6 +14,7 @@ from halimede.frontends.profiling.stages import STAGES
 from tests.cli.echo import infer, write_model
 from tests.cli.test_limits import ask
 from tests.support.server import ServerProcess, start_server
+from tests.support.waiting import wait_until
 
 PATH = "/v2/debug/profile"
 
@@ -84,6 +85,22 @@ def test_two_profiles_at_once_are_one_too_many(server: ServerProcess) -> None:
     first.join()
     assert sorted([status, answers[0][0]]) == [200, 503], (body, answers)
     assert b"is being taken already" in (body if status == 503 else answers[0][1])
+
+
+@pytest.mark.front_ends
+def test_profile_ends_when_its_client_leaves(server: ServerProcess) -> None:
+    def begin() -> http.client.HTTPConnection | None:
+        connection = http.client.HTTPConnection(server.http, timeout=60)
+        connection.request("POST", PATH, json.dumps({"seconds": 120}), {"x-key": "open"})
+        if take(server, seconds=1)[0] == 503:
+            return connection
+        connection.close()  # the other one came first
+        return None
+
+    connection = wait_until(begin, "the profile is being taken")
+    assert connection is not None
+    connection.close()
+    wait_until(lambda: take(server, seconds=1)[0] == 200, "another profile is taken")
 
 
 @pytest.mark.front_ends

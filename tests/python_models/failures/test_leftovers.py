@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -84,6 +85,41 @@ def test_end_of_the_server_leaves_no_process_and_no_shared_memory(
         end(models)
         wait_until(lambda: not any(is_running(pid) for pid in everything), "all processes to be gone")
     wait_until(lambda: shared_memory_files() <= before, "its shared memory to be gone")
+
+
+FORKS = {
+    "fork": "os.fork() or time.sleep(1000)",
+    "fork twice": "os.fork() or (os.fork() or time.sleep(1000), os._exit(0))",
+    "multiprocessing": "__import__('multiprocessing').Process(target=time.sleep, args=(1000,)).start()",
+}
+
+
+@pytest.mark.parametrize("fork", FORKS)
+@pytest.mark.parametrize("dies", [False, True])
+def test_children_of_a_model_end_with_it(models: Models, fork: str, dies: bool) -> None:
+    source = answering("x") + f"\n    def initialize(self, args):\n        {FORKS[fork]}\n"
+    name = models.load(source)
+    (worker,) = {os.getpgid(pid) for pid in models.pids(name)}
+    assert models.infer(name).tolist() == [1, 1, 1, 1]
+    wait_until(lambda: len(group(worker)) > 1, "it to have a child")
+    children = group(worker) - {worker}
+    if dies:
+        kill(worker)
+    else:
+        models.http.unload_model(name)
+    wait_until(lambda: not any(is_running(pid) for pid in children), "its children to end")
+    models.http.unload_model(name)
+
+
+def group(leader: int) -> set[int]:
+    """The processes that are in the group of this one."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(ProcessLookupError):
+                if os.getpgid(int(entry.name)) == leader:
+                    found.add(int(entry.name))
+    return found
 
 
 def test_server_that_is_killed_while_models_work_leaves_nothing(tmp_path: Path) -> None:

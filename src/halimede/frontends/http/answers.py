@@ -144,6 +144,17 @@ def answer_later(
         work.add_done_callback(lambda _: release())
 
 
+def end_with_client(exchange: Exchange) -> None:
+    """Cancel the current task if the client leaves, until `on_disconnect` of the exchange is something else."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def leave() -> None:
+        task.cancel()
+
+    exchange.on_disconnect = leave
+
+
 class BackgroundAnswers:
     """Answers that take their time, each in a task of its own.
 

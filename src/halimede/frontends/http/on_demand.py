@@ -1,8 +1,7 @@
 """Requests for models that are not loaded yet."""
 
-import asyncio
-
 from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import end_with_client
 from halimede.frontends.http.transport.exchange import Exchange
 
 
@@ -23,13 +22,7 @@ async def wait_for_model(
     Raises:
         HalimedeError: it cannot be loaded, or takes longer.
     """
-    task = asyncio.current_task()
-    assert task is not None
-    exchange.on_disconnect = lambda: _leave(task)
+    end_with_client(exchange)
     await engine.demand(name, version, timeout_s)
     exchange.on_disconnect = None
     return not exchange.closed
-
-
-def _leave(task: "asyncio.Task[object]") -> None:
-    task.cancel()

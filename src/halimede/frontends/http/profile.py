@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.frontends.http.answers import end_with_client
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.value_ranges import shortened
 
@@ -24,7 +25,7 @@ class ProfileCall:
         self._sampler = sampler
 
     async def answer(self, exchange: Exchange, document: dict[str, Any]) -> None:
-        """Take the profile that the members of the body ask for, and answer with it.
+        """Take the profile that the members of the body ask for, and answer with it; it ends if the client leaves.
 
         Raises:
             UnsupportedError: profiles are not allowed.
@@ -34,6 +35,7 @@ class ProfileCall:
         if self._sampler is None:
             raise UnsupportedError("profiling is off: start the server with --profile=true")
         wanted = read_wishes(document)
+        end_with_client(exchange)
         profile, samples = await self._sampler.profile(wanted["seconds"], wanted["rate"])
         if wanted["format"] == "text":
             exchange.respond(200, (profile.text().encode(),), "text/plain; charset=utf-8")

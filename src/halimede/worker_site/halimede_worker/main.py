@@ -205,7 +205,17 @@ class _Worker:
         }
 
     def _finalize(self) -> None:
-        finalize(runtime, self._model)
+        try:
+            finalize(runtime, self._model)
+        finally:
+            _end_children()
+
+
+def _end_children() -> None:
+    """End what the model has started by `multiprocessing` and not ended: Python would wait for it at its exit."""
+    module = sys.modules.get("multiprocessing")
+    for child in module.active_children() if module is not None else ():
+        child.terminate()
 
 
 def _package_name(directory: str) -> str:
