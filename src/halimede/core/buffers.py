@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 
+from halimede.core.memory import trim_memory
 from halimede_worker.messages.memory import ALIGNMENT, Segment, create_segment
 
 _UNUSED = 3
@@ -22,6 +23,9 @@ _MAX_POOLED = 256 * 2**20
 
 IDLE_SECONDS = 2.0
 """What was not used for so long, or a little longer, is given back."""
+
+_LONGEST_PAUSE_S = 64.0
+"""Between two looks at the heap after the last large request."""
 
 
 class BufferPool:
@@ -36,6 +40,8 @@ class BufferPool:
         self._process = 0
         self._used: set[int] = set()  # since the last trim
         self._trimmed_by: asyncio.AbstractEventLoop | None = None
+        self._pause_s = IDLE_SECONDS
+        self._timer: asyncio.TimerHandle | None = None
 
     def number_by_process(self) -> None:
         """From now on, give segments numbers that neither the server's own process nor its workers give."""
@@ -59,7 +65,7 @@ class BufferPool:
         if fresh.size + sum(segment.size for segment in self._segments) <= _MAX_POOLED:
             self._segments.append(fresh)
             self._used.add(fresh.number)
-            self._trim_later()
+            self.trim_later()
         return fresh
 
     def private(self, size: int) -> Segment:
@@ -86,21 +92,36 @@ class BufferPool:
         begin = -alignment % ALIGNMENT
         return self.segment(begin + size).data[begin : begin + size]
 
-    def _trim_later(self) -> None:
-        """Trim from now on while there is anything to trim, if an event loop runs."""
+    def trim_later(self) -> None:
+        """Trim from now on while there is anything to trim, and the heap, if an event loop runs.
+
+        To be called for what took much memory elsewhere, too: the C library keeps what is freed for itself.
+        """
+        self._pause_s = IDLE_SECONDS
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return
-        if self._trimmed_by is not loop:
-            self._trimmed_by = loop
-            loop.call_later(IDLE_SECONDS, self._trim_again)
+        if self._trimmed_by is loop and self._timer is not None:
+            if self._timer.when() <= loop.time() + IDLE_SECONDS:
+                return
+            self._timer.cancel()
+        self._look_in(IDLE_SECONDS, loop)
+
+    def _look_in(self, seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._trimmed_by = loop
+        self._timer = loop.call_later(seconds, self._trim_again)
 
     def _trim_again(self) -> None:
-        self._trimmed_by = None
+        loop, self._trimmed_by, self._timer = asyncio.get_running_loop(), None, None
         self.trim()
         if self._segments:
-            self._trim_later()
+            self.trim_later()
+            return
+        loop.run_in_executor(None, trim_memory)
+        self._pause_s *= 2  # a request may hold what was not in segments for longer
+        if self._pause_s <= _LONGEST_PAUSE_S:
+            self._look_in(self._pause_s, loop)
 
     def trim(self) -> None:
         """Give back what was not used since the last call."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from halimede.core.buffers import POOL
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
@@ -256,4 +257,6 @@ def _respond_compressed(exchange: Exchange, dialect: Dialect, encoded: Encoded, 
 
 
 def _in_thread(work: Callable[..., bytes], *args: Any) -> "asyncio.Future[bytes]":
-    return asyncio.get_running_loop().run_in_executor(None, work, *args)
+    future = asyncio.get_running_loop().run_in_executor(None, work, *args)
+    future.add_done_callback(lambda _: POOL.trim_later())
+    return future

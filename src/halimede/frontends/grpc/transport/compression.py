@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from halimede.core.buffers import POOL
 from halimede.core.errors import Code
 from halimede.core.tensors import Buffer
 
@@ -123,6 +124,7 @@ class Compressor:
 
     def _done(self, size: int, work: asyncio.Future[bytes]) -> None:
         call = self._call
+        POOL.trim_later()
         if call.closed:
             self._todo.clear()
             return

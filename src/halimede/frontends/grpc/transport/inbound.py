@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from halimede.core.buffers import POOL
 from halimede.frontends.grpc.transport import compression
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.compression import InflateError
@@ -344,6 +345,7 @@ class Inbound:
 
     def _inflated(self, call: Call, work: asyncio.Future[memoryview]) -> None:
         call.inflating = False
+        POOL.trim_later()  # a few bytes may have become many
         if call.closed:
             return
         try:
