@@ -14,6 +14,7 @@ from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
 from halimede.frontends.grpc.transport.headers import (
     HeaderReader,
     MalformedHeadersError,
+    count_fields,
     decode_binary,
     parse_timeout,
 )
@@ -143,3 +144,33 @@ def test_any_block_is_understood_or_refused(block: bytes) -> None:
         else:
             assert head.refusal or head.method is METHOD
     assert codes <= {ErrorCode.COMPRESSION_ERROR, ErrorCode.ENHANCE_YOUR_CALM}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("a", "te", ":path", "x" * 130)), st.text("aZ~", max_size=300), st.booleans()
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
+    st.none() | st.integers(0, 4096),
+)
+def test_fields_are_counted_without_decoding(
+    fields: list[tuple[str, str, bool]], huffman: bool, table_size: int | None
+) -> None:
+    encoder = Encoder()
+    if table_size is not None:
+        encoder.header_table_size = table_size
+    assert count_fields(encoder.encode(fields, huffman=huffman)) == len(fields)
+
+
+@given(st.binary(max_size=200))
+def test_fields_of_any_bytes_are_counted(block: bytes) -> None:
+    assert 0 <= count_fields(block) <= len(block)
+
+
+def test_256_headers_are_decoded() -> None:
+    block = Encoder().encode([*REQUEST, *[("a", "")] * 251])
+    assert len(block) > 256
+    assert reader().read(block).method is METHOD

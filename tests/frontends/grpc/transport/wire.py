@@ -70,6 +70,7 @@ class MemoryTransport(asyncio.Transport):
         self.aborted = False
         self.full = False
         self.paused = False
+        self._reading = True
         self.unsent = 0
 
     def write(self, data: Any) -> None:
@@ -99,6 +100,15 @@ class MemoryTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def is_reading(self) -> bool:
+        return self._reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -131,9 +141,12 @@ class Peer:
     """A client on a connection of its own; `calls` are those of the method that only waits."""
 
     def __init__(
-        self, settings: GrpcSettings | None = None, methods: Mapping[str, Method] | None = None
+        self,
+        settings: GrpcSettings | None = None,
+        methods: Mapping[str, Method] | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.calls: list[Call] = []
         self.messages: list[bytes] = []
         self.open_connections: set[GrpcProtocol] = set()
@@ -163,6 +176,8 @@ class Peer:
         """The bytes arrive, as an event loop hands them over."""
         rest = b"".join(data)
         while rest:
+            if not self.transport.is_reading():
+                self.clock.run()
             buffer = self.protocol.get_buffer(-1)
             count = min(len(buffer), len(rest))
             buffer[:count] = rest[:count]

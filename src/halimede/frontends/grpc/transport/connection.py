@@ -38,7 +38,7 @@ from halimede.frontends.grpc.transport.frames import (
     ConnectionFault,
     ErrorCode,
 )
-from halimede.frontends.grpc.transport.guards import Guards, enhance_your_calm
+from halimede.frontends.grpc.transport.guards import Guards, check_length
 from halimede.frontends.grpc.transport.handshake import (
     HTTP_1_ANSWER,
     apply_settings,
@@ -52,17 +52,17 @@ from halimede.frontends.grpc.transport.headers import (
     HeaderReader,
     MalformedHeadersError,
 )
-from halimede.frontends.grpc.transport.inbound import Inbound
+from halimede.frontends.grpc.transport.inbound import READ_SIZE, Inbound
 from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifetime
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.responses import Status, status_of
+from halimede.frontends.grpc.transport.turns import SLICE, Turns
 from halimede.frontends.peers import client_text
 from halimede.frontends.traffic import Counts, new_counts
 
 logger = logging.getLogger("halimede")
 
 _DRAIN_PING = b"drainall"
-_MAX_SETTINGS = 600
 
 
 MakeCall = Callable[["GrpcProtocol", Sender[Call], int, RequestHead], Call]
@@ -131,7 +131,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self.forget,
             self._writable,
         )
-        self.inbound = Inbound(self._settings, self.sender, self._refuse)
+        self._turns = Turns(self._transport, self._clock, lambda: self.data_received(b""))
+        self.inbound = Inbound(self._settings, self.sender, self._turns, self._refuse)
         self._lifetime = Lifetime(
             self, self._transport, self.sender, self._settings, self._clock, self._alarms
         )
@@ -171,12 +172,14 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self.sender.uncork()
         else:
             self.data_received(bytes(inbound.scratch[:nbytes]))
+            if nbytes == READ_SIZE:
+                self._turns.buffer_filled()
 
     def data_received(self, data: bytes) -> None:
         """Take what was received, where it was not received in place."""
         if self._closing:
             return
-        self.last_received = self._clock.now()
+        self.last_received = self._turns.begin()
         inbound = self.inbound
         sender = self.sender
         sender.cork()
@@ -197,13 +200,16 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                 return
             position = len(PREFACE)
         size = len(data)
+        limit = size - HEADER_SIZE
         view = memoryview(data)
         inbound = self.inbound
         block = self._block
         streams = self._streams
+        turns = self._turns
         if inbound.frame_open:
             position = inbound.take(view, position)
-        while size - position >= HEADER_SIZE:
+        stop = -1 if inbound.frame_open else limit if limit < SLICE else SLICE
+        while position <= stop or position <= (stop := turns.stop(position, limit)):
             high, low, kind, flags, stream = FRAME_HEADER.unpack_from(data, position)
             length = high << 8 | low
             start = position + HEADER_SIZE
@@ -245,6 +251,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
                     break
                 self._data(flags, stream, length, data[start] if flags & PADDED and length else 0)
                 position = inbound.take(view, start + (1 if flags & PADDED else 0))
+                if inbound.frame_open:
+                    break
             elif kind == GOAWAY or kind > CONTINUATION:
                 # its content is of no interest: the peer may close when it likes
                 self._guards.other_frame(self.last_received, self.sender.sent)
@@ -256,7 +264,9 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             else:
                 break
         self._kept = data[position:]
-        if inbound.last is not None:
+        if stop < 0 <= limit - position or (inbound.frame_open and position < size):
+            turns.wait()
+        elif inbound.last is not None:
             inbound.aim()
 
     def _read_preface(self, data: bytes) -> bool:
@@ -281,16 +291,8 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is not gone on with")
         if not self._settings_seen and kind != SETTINGS:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
-        if length > self._settings.max_frame_size:
-            limit = self._settings.max_frame_size
-            raise ConnectionFault(
-                ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; {limit} are allowed"
-            )
-        frames.check_shape(kind, stream, length)
-        if kind in (HEADERS, CONTINUATION) and length > self._block.limit:
-            raise enhance_your_calm(f"a header block of more than {self._block.limit} bytes")
-        if kind == SETTINGS and length > _MAX_SETTINGS:
-            raise enhance_your_calm(f"a SETTINGS frame of {length} bytes")
+        frames.check_shape(kind, stream, length, self._settings.max_frame_size)
+        check_length(kind, length, self._block.limit)
 
     def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         block = self._block

@@ -72,12 +72,14 @@ _ON_STREAMS = (DATA, HEADERS, PRIORITY, RST_STREAM, CONTINUATION)
 _ON_CONNECTION = (SETTINGS, PING, GOAWAY)
 
 
-def check_shape(kind: int, stream: int, length: int) -> None:
-    """Refuse a frame whose length or stream its type does not have.
+def check_shape(kind: int, stream: int, length: int, limit: int) -> None:
+    """Refuse a frame of more than `limit` bytes, or whose length or stream its type does not have.
 
     Raises:
         ConnectionFault: it has not.
     """
+    if length > limit:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; {limit} are allowed")
     if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"a frame of type {kind} has {length} bytes")
     if kind in _ON_STREAMS and not stream:

@@ -1,13 +1,20 @@
 """The known ways to keep an HTTP/2 server busy with nothing, and how much of each is let pass."""
 
 from halimede.core.clock import MILLISECOND, SECOND
-from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
+from halimede.frontends.grpc.transport.frames import (
+    CONTINUATION,
+    HEADERS,
+    SETTINGS,
+    ConnectionFault,
+    ErrorCode,
+)
 from halimede.frontends.grpc.transport.limits import Allowance, GrpcSettings
 
 IDLE_PING_INTERVAL = 7200 * SECOND
 # WINDOW_UPDATE frames that a peer may send for each time that data was sent to it
 _UPDATES_PER_SEND = 16
 _MAX_UNREAD_REPLIES = 1000
+_MAX_SETTINGS_BYTES = 600
 
 
 class Guards:
@@ -93,6 +100,18 @@ class Guards:
     def read_again(self) -> None:
         """The peer reads again."""
         self._unread = 0
+
+
+def check_length(kind: int, length: int, block_limit: int) -> None:
+    """Refuse a frame that is longer than its kind ever needs, before the rest of it is waited for.
+
+    Raises:
+        ConnectionFault: it is.
+    """
+    if kind in (HEADERS, CONTINUATION) and length > block_limit:
+        raise enhance_your_calm(f"a header block of more than {block_limit} bytes")
+    if kind == SETTINGS and length > _MAX_SETTINGS_BYTES:
+        raise enhance_your_calm(f"a SETTINGS frame of {length} bytes")
 
 
 def enhance_your_calm(text: str) -> ConnectionFault:

@@ -13,7 +13,8 @@ from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
 from halimede.frontends.grpc.transport.responses import Status, refusal, trailers_only
 
 # the decoder gives up beyond this many times the limit, and the connection with it
-HARD_LIMIT_FACTOR = 4
+HARD_LIMIT_FACTOR = 2
+MAX_HEADERS = 256
 MAX_MEMOIZED = 64
 MAX_MEMOIZED_BLOCK = 2048
 
@@ -94,6 +95,8 @@ class HeaderReader:
             self._decode(block)
 
     def _decode(self, block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
+        if len(block) > MAX_HEADERS and count_fields(block) > MAX_HEADERS:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"a call with more than {MAX_HEADERS} headers")
         table = self._decoder.header_table
         entries = table.dynamic_entries
         before = (entries[0] if entries else None, len(entries), table.maxsize)
@@ -164,6 +167,40 @@ class HeaderReader:
                 (("grpc-accept-encoding", ",".join(ENCODINGS)),),
             )
         return b""
+
+
+def count_fields(block: bytes) -> int:
+    """How many header fields a block has (RFC 7541, section 6), without the work of decoding it."""
+    count = position = 0
+    while position < len(block):
+        first = block[position]
+        if first >= 0x80:
+            count += 1
+            position = _integer(block, position, 7)[1]
+        elif 0x20 <= first < 0x40:  # a new size of the table
+            position = _integer(block, position, 5)[1]
+        else:
+            count += 1
+            name, position = _integer(block, position, 6 if first >= 0x40 else 4)
+            for _ in range(1 if name else 2):
+                length, position = _integer(block, position, 7)
+                position += length
+    return count
+
+
+def _integer(block: bytes, position: int, bits: int) -> tuple[int, int]:
+    """The integer at `position`, of which its first byte has the lowest `bits`, and the position after it."""
+    most = (1 << bits) - 1
+    value = block[position] & most if position < len(block) else 0
+    position += 1
+    if value == most:
+        for shift in range(0, 70, 7):
+            more = block[position] if position < len(block) else 0
+            position += 1
+            value += (more & 0x7F) << shift
+            if more < 0x80:
+                break
+    return value, position
 
 
 def parse_timeout(text: str) -> int:

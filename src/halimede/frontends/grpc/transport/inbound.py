@@ -20,11 +20,12 @@ from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
 from halimede.frontends.grpc.transport.receptions import Receptions
 from halimede.frontends.grpc.transport.responses import Status
+from halimede.frontends.grpc.transport.turns import Turns
 
 logger = logging.getLogger("halimede")
 
 # what is read at once when it is not known what comes
-_READ_SIZE = 64 * 2**10
+READ_SIZE = 64 * 2**10
 # between the frames of a long message: its next frame header and not much of what can be received in place
 _SHORT_READ_SIZE = 4096
 # what must be missing of a message, and the frames it comes in must have, for it to be received in place
@@ -50,14 +51,19 @@ class Inbound:
     """
 
     def __init__(
-        self, settings: GrpcSettings, sender: Sender[Call], refuse: Callable[[Call, int, str], None]
+        self,
+        settings: GrpcSettings,
+        sender: Sender[Call],
+        turns: Turns,
+        refuse: Callable[[Call, int, str], None],
     ) -> None:
         self._settings = settings
         self._sender = sender
+        self._turns = turns
         self._refuse = refuse
         self._receptions = Receptions(settings.budget, self, refuse)
         self._max_message = min(settings.max_receive_message_size, settings.budget.large_limit)
-        self._everything = np.empty(_READ_SIZE, np.uint8).data
+        self._everything = np.empty(READ_SIZE, np.uint8).data
         self._short = self._everything[:_SHORT_READ_SIZE]
         self.scratch = self._everything
         self.room = _NO_ROOM
@@ -126,13 +132,14 @@ class Inbound:
             self.grant_stream(call)
 
     def take(self, view: memoryview, position: int) -> int:
-        """Take what `view` has of the open frame from `position` on; returns where it ends."""
+        """Take what `view` has of the open frame from `position` on; returns where it, or this turn, ends."""
         chunk = view[position : position + self._left]
         if len(chunk):
-            position += len(chunk)
-            self._left -= len(chunk)
+            taken = len(chunk)
             if self._call is not None:
-                self._feed(self._call, chunk)
+                taken -= self._feed(self._call, chunk)
+            position += taken
+            self._left -= taken
         if not self._left:
             skipped = min(self._padding, len(view) - position)
             self._padding -= skipped
@@ -209,7 +216,8 @@ class Inbound:
         elif not call.closed:
             self.half_close(call)
 
-    def _feed(self, call: Call, chunk: memoryview) -> None:
+    def _feed(self, call: Call, chunk: memoryview) -> int:
+        """Take messages, or what has come of one; returns how many bytes have to wait for another turn."""
         try:
             while len(chunk) and not call.closed and call.trailers is None:
                 reader = call.reader
@@ -220,10 +228,13 @@ class Inbound:
                 if reader.message is not None and (before or not reader.complete):
                     self._receptions.add(call, len(reader.message), reader.filled - before)
                 self._complete(call, reader)
+                if len(chunk) and self._turns.over and not call.closed:
+                    return len(chunk)
         except MessageTooLongError as error:
             self._refuse(call, Status.RESOURCE_EXHAUSTED, error.text)
         except ValueError as error:
             self._refuse(call, Status.INTERNAL, str(error))
+        return 0
 
     def _complete(self, call: Call, reader: MessageReader) -> None:
         if reader.complete and reader.message is not None:
