@@ -7,6 +7,8 @@ import pytest
 
 from halimede.cli.hosting.host import command as host_command
 from halimede.cli.options import SETTINGS
+from halimede.core.clock import MILLISECOND, TURN_NS
+from halimede.frontends.grpc.transport.headers import MAX_HEADERS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.tls.connection import UNREAD_BYTES
@@ -56,6 +58,9 @@ def values(section: str) -> dict[str, str]:
         ("HTTP", "chunks of a chunked body", f"{HTTP.chunks}"),
         ("HTTP", "trailers", f"{HTTP.head_bytes // KIB} KiB"),
         ("HTTP", "requests of one connection at once", f"{HTTP.pipelined}"),
+        ("HTTP", "work of one turn of the event loop for a connection", f"{TURN_NS // MILLISECOND} ms"),
+        ("gRPC", "work of one turn of the event loop for a connection", f"{TURN_NS // MILLISECOND} ms"),
+        ("gRPC", "number of headers of a call", f"{MAX_HEADERS}"),
         ("HTTP", "time for the headers", f"{HTTP.head_timeout:g} s"),
         (
             "HTTP",

@@ -150,6 +150,12 @@ def serve(
             yield Served(loop, port, connections)
         finally:
             loop.call(server.close)
+            loop.call(lambda: _abort(connections))
+
+
+def _abort(connections: Connections[HttpProtocol]) -> None:
+    for connection in list(connections):
+        connection.abort()
 
 
 def echo(exchange: Exchange) -> None:

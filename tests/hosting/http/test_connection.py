@@ -46,6 +46,12 @@ class TestHeads:
         with serve(describe) as served, served.client() as client:
             assert client.ask(b"\r\n\r\n" + get()).status == 200
 
+    def test_empty_lines_are_looked_at_once(self) -> None:
+        with serve(describe) as served, served.client() as client:
+            for _ in range(20):
+                client.send(b"\r\n" * 500_000)
+            assert client.ask(get()).status == 200
+
     @pytest.mark.parametrize(
         ("data", "status"),
         [

@@ -66,12 +66,7 @@ def test_any_checksum_in_a_header_or_a_trailer(host: StoreHost, s3: Any, algorit
     for value, status in ((right, 200), (wrong, 400)):
         response, body = ask(host, "PUT", "/models/header", DATA, {name: value})
         assert (response.status, code(body)) == (status, "" if status == 200 else "BadDigest")
-        chunked = b"5\r\n%b\r\n10\r\n%b\r\n0\r\n%b:%b\r\n\r\n" % (
-            DATA[:5],
-            DATA[5:],
-            name.encode(),
-            value.encode(),
-        )
+        chunked = b"%x\r\n%b\r\n0\r\n%b:%b\r\n\r\n" % (len(DATA), DATA, name.encode(), value.encode())
         response, body = ask(host, "PUT", "/models/trailer", chunked, trailer_headers(name))
         assert (response.status, code(body)) == (status, "" if status == 200 else "BadDigest")
     for key in ("header", "trailer"):
@@ -245,6 +240,13 @@ def test_the_specifications_signed_chunks_in_pieces_of_any_size(step: int) -> No
         chunks.feed(body[begin : begin + step])
     chunks.finish()
     assert got == b"a" * 66_560
+
+
+def test_only_the_last_chunk_may_be_short() -> None:
+    chunks = AwsChunks(lambda _: None)
+    chunks.feed(b"2000\r\n" + bytes(8192) + b"\r\n1\r\nx\r\n")
+    with pytest.raises(ApiError, match="InvalidChunkSizeError"):
+        chunks.feed(b"1\r\nx\r\n")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import orjson
 
 from halimede.core.origins import is_loopback
 from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.chunks import Chunks
+from halimede.frontends.http.transport.chunks import LINES_AT_ONCE, Chunks
 from halimede.frontends.http.transport.coarse_timer import CoarseTimer
 from halimede.frontends.http.transport.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
 from halimede.frontends.receiving import ReceiveBudget
@@ -144,6 +144,8 @@ class ClientConnection(asyncio.Protocol):
                     data, self._held = self._held + data, b""
                 data = self._receive_head(data)
             elif state is _BODY or state is _DROPPED:
+                if self._held:
+                    data, self._held = self._held + data, b""
                 data = self._receive_body(data)
             elif state is _ANSWERING:
                 self._held += data
@@ -173,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
             text = data[:end]
             head = _HEADS[text] if end <= MEMO_HEAD_BYTES else parse_head(text)
             if head is None:
-                return data[end:]
+                return data[end:].lstrip(b"\r\n")
             if head.count > limits.headers:
                 msg = f"the request has {head.count} headers; at most {limits.headers} are allowed"
                 raise Refusal(431, msg)
@@ -214,12 +216,16 @@ class ClientConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if self._chunks is not None:
             try:
-                end = self._chunks.feed(data)
+                end = self._chunks.feed(data, LINES_AT_ONCE)
             except Refusal as refusal:
                 self._broken(refusal)
                 return b""
             rest = data[end:] if end >= 0 else b""
             complete = end >= 0
+            if not complete and self._chunks.left:
+                self._held = data[-self._chunks.left :]
+                self._read(False)
+                self._loop.call_soon(self._read_held)
         else:
             taken = min(len(data), self._missing)
             self._missing -= taken
@@ -255,7 +261,13 @@ class ClientConnection(asyncio.Protocol):
 
     def taken(self) -> None:
         """There is room for more of the body."""
-        if self._state is _BODY:
+        request = self._request
+        if (
+            self._state is _BODY
+            and not self._held
+            and request is not None
+            and request.waiting <= WINDOW_BYTES
+        ):
             self._read(True)
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -344,9 +356,11 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self._read_held)
 
     def _read_held(self) -> None:
-        if self._state is _HEAD and self._held:
+        if self._state in {_HEAD, _BODY} and self._held:
             data, self._held = self._held, b""
             self.data_received(data)
+            if not self._held:
+                self.taken()
 
     def _linger(self) -> None:
         """Close when the client has stopped sending, so that it gets to read the answer."""

@@ -15,6 +15,9 @@ from halimede.hosting.access.keys import Key
 from halimede.hosting.access.signature import read_signature
 from halimede.hosting.errors import ApiError
 
+_SHORTEST = 8192
+"""Bytes of a chunk that others follow, as S3 has it."""
+
 _LINE_BYTES = 1024
 _TRAILERS = 16
 _EMPTY = hashlib.sha256(b"").hexdigest()
@@ -87,6 +90,7 @@ class AwsChunks:
         self._signer = signer
         self._expected = _Expected.SIZE
         self._missing = 0
+        self._last = False  # no other chunk may follow
         self._line = b""
         self._signature = ""
         self._sha256 = hashlib.sha256()
@@ -155,6 +159,10 @@ class AwsChunks:
         self._signature = value.decode("latin-1") if name == b"chunk-signature" else ""
         self._missing = int(digits, 16)
         if self._missing:
+            if self._last:
+                msg = f"Only the last chunk is allowed to have a size less than {_SHORTEST} bytes"
+                raise ApiError("InvalidChunkSizeError", msg, 403)
+            self._last = self._missing < _SHORTEST
             self._expected = _Expected.DATA
         else:
             self._verify_chunk()

@@ -1,5 +1,6 @@
 """A body that comes in chunks, taken apart as it arrives."""
 
+import sys
 from abc import ABC, abstractmethod
 from enum import Enum
 
@@ -7,6 +8,10 @@ from halimede.frontends.http.transport.head import Refusal
 
 _LINE_BYTES = 256
 """Longest line with a chunk's size and its extensions."""
+
+LINES_AT_ONCE = 256
+"""Lines of framing that take a connection less than a turn of the loop; chunks of usual sizes have fewer in what is
+read at once."""
 
 
 class _Expected(Enum):
@@ -21,10 +26,12 @@ class Chunks(ABC):
 
     Attributes:
         received: how many bytes arrived, framing included.
+        left: how many of the bytes last given were not taken, as they had more lines than asked for.
     """
 
     def __init__(self, max_bytes: int, max_chunks: int, max_trailer_bytes: int) -> None:
         self.received = 0
+        self.left = 0
         self._size = 0
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
@@ -39,13 +46,18 @@ class Chunks(ABC):
     def take(self, piece: memoryview) -> None:
         """Bytes of the body."""
 
-    def feed(self, data: bytes) -> int:
+    def feed(self, data: bytes, lines: int = sys.maxsize) -> int:
         """Take the next bytes; the position after the body's end, or -1 while it has not ended.
+
+        Args:
+            data: the bytes. `left` of them are to be given again.
+            lines: how many lines of framing to take at most.
 
         Raises:
             Refusal: the framing is malformed, or exceeds a limit.
         """
         self.received += len(data)
+        self.left = 0
         position, end = 0, len(data)
         while position < end:
             if self._expected is _Expected.DATA:
@@ -56,6 +68,11 @@ class Chunks(ABC):
                 if not self._missing:
                     self._expected = _Expected.DATA_END
                 continue
+            if not lines:
+                self.left = end - position
+                self.received -= self.left
+                return -1
+            lines -= 1
             stop = data.find(b"\n", position) + 1
             self._line += data[position : stop or end]
             trailer = self._expected is _Expected.TRAILER

@@ -18,10 +18,12 @@ from typing import cast
 
 import orjson
 
+from halimede.core.clock import TURN_NS
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.bearers import BearerCheck
 from halimede.frontends.http.transport.bodies import ChunkedBody, LengthBody, begin_body
+from halimede.frontends.http.transport.chunks import LINES_AT_ONCE
 from halimede.frontends.http.transport.coarse_timer import CoarseTimer
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
 from halimede.frontends.http.transport.head import (
@@ -44,6 +46,12 @@ from halimede.frontends.traffic import Counts, new_counts
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
 _UNKNOWN_HEAD = Head("", "", {}, (), "1.1")
+
+_SLICE_BYTES = 512
+"""Heads and bodies between two looks at the clock."""
+
+_MANY_BYTES = 65_536
+"""Who has sent so many may have sent more, which would be read in the same turn."""
 
 _DIRECT_BODY_BYTES = 32_768
 """A body that lacks more than this is received straight into its buffer."""
@@ -123,6 +131,8 @@ class HttpProtocol(asyncio.Protocol):
         self._state = State.HEAD
         self._reading = True
         self._held_back = False
+        self._turn_ends = 0  # 0 while what is parsed is too little to matter
+        self._turn_over = False
         self._draining = False
         self._eof = False
         self._lingering = False
@@ -184,6 +194,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        size = len(data)
+        self._turn_ends = monotonic_ns() + TURN_NS if size > _SLICE_BYTES else 0
         while data:
             state = self._state
             if state is State.HEAD:
@@ -196,6 +208,26 @@ class HttpProtocol(asyncio.Protocol):
                 data = self._receive_chunked_body(data)
             else:
                 return
+        if size >= _MANY_BYTES and monotonic_ns() > self._turn_ends - TURN_NS // 2:
+            self._end_turn()
+
+    # One connection gets a millisecond of a turn of the loop; what is left waits, unread, while others are served.
+
+    def _turn_is_over(self) -> bool:
+        """Whether what has not been parsed yet has to wait."""
+        if not self._turn_over and self._turn_ends and monotonic_ns() > self._turn_ends:
+            self._end_turn()
+        return self._turn_over
+
+    def _end_turn(self) -> None:
+        if not self._turn_over:
+            self._turn_over = True
+            self._loop.call_soon(self._next_turn)
+            self._flow()
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        self._flow()
 
     # requests
 
@@ -205,7 +237,10 @@ class HttpProtocol(asyncio.Protocol):
         """Take requests, up to the first whose body has not all arrived or comes in chunks."""
         position, size = 0, len(data)
         limits = self._limits
+        stop = 0 if self._turn_ends else size
         while position < size and self._state is State.HEAD:
+            if position >= stop and not self._turn_is_over():
+                stop = position + _SLICE_BYTES
             if not self._reading:
                 self._held = data[position:]
                 break
@@ -302,12 +337,15 @@ class HttpProtocol(asyncio.Protocol):
         body = self._chunked_body
         assert body is not None
         try:
-            end = body.feed(data)
+            end = body.feed(data, LINES_AT_ONCE)
         except Refusal as refusal:
             self._refuse(refusal)
             return b""
         if end < 0:
-            return b""
+            rest = data[-body.left :] if body.left else b""
+            if rest and self._turn_is_over():
+                self._held, rest = rest, b""
+            return rest
         self.body_complete(body.body)
         return data[end:]
 
@@ -464,7 +502,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _flow(self) -> None:
         """Read, or do not, as the client reads and as its requests are answered."""
-        waits = self.write_paused or self._held_back
+        waits = self.write_paused or self._held_back or self._turn_over
         allowed = not waits and len(self._exchanges) < self._limits.pipelined
         if allowed is self._reading or self._transport.is_closing():
             return
