@@ -16,7 +16,8 @@ CHAT := build/chat
 RESNET50 := build/resnet50
 BERT := build/bert
 ROBERTA := build/roberta-onnx
-FUZZ_MINUTES ?= 10
+FUZZ := build/fuzz
+MINUTES ?= 10
 SOAK_MINUTES ?= 60
 SECONDS ?= 600
 CONFORMANCE_ARGS ?=
@@ -118,8 +119,8 @@ simulate: $(VENV)/.bench ## Simulate the host with a thousand instances on virtu
 conformance: $(VENV)/.test ## Compare with tritonserver 2.51, request by request; CONFORMANCE_ARGS="--only grpc_errors" narrows it
 	$(BIN)/python -m tests.conformance $(CONFORMANCE_ARGS)
 
-fuzz: $(VENV)/.test ## Run the property tests for FUZZ_MINUTES, with fresh examples in each round
-	scripts/fuzz.sh $(BIN)/pytest $(FUZZ_MINUTES)
+fuzz: $(VENV)/.test $(FUZZ)/.atheris ## Give the decoders of requests inputs that follow their branches, for MINUTES; TARGETS="http1 http2" narrows it
+	$(BIN)/python -m scripts.fuzz $(MINUTES) $(TARGETS)
 
 soak: $(VENV)/.test ## Load Python models for SOAK_MINUTES while a process of theirs is killed every second
 	$(BIN)/python -m scripts.soak $(SOAK_MINUTES)
@@ -171,6 +172,11 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[$*]'
 	$(BIN)/python scripts/compile_packages.py
 	touch $@
+
+# A directory of its own, which nothing else imports from. Without a wheel for this interpreter, hypothesis is the fuzzer.
+$(FUZZ)/.atheris: $(VENV)/.test
+	mkdir -p $(FUZZ)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --only-binary :all: --target $(FUZZ)/packages 'atheris>=3,<4' && touch $@ || echo "atheris cannot be installed here: hypothesis searches instead"
 
 $(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/digits examples/simple -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.build $(EXAMPLES)

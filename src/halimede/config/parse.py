@@ -124,6 +124,13 @@ def parse_text(text: str, origin: str) -> ModelConfig:
     if "\\" in text:
         _refuse_unknown_escapes(text, origin)
     try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        column = error.start - text.rfind("\n", 0, error.start)
+        what = f"the character U+{ord(text[error.start]):04X} cannot be part of a text"
+        raise _text_error(origin, what, line, column) from error
+    try:
         return text_format.Parse(text, ModelConfig())
     except text_format.ParseError as error:
         line, column = error.GetLine() or 0, error.GetColumn() or 0

@@ -71,6 +71,9 @@ class ChatTemplate:
             self._compiled = Compiled(source)
         except TemplateError as error:
             raise InvalidArgumentError(f"the chat template is malformed: {error}") from None
+        except (RecursionError, SyntaxError, ValueError) as error:  # of what it is compiled to
+            reason = error.msg if isinstance(error, SyntaxError) else error
+            raise InvalidArgumentError(f"the chat template is too complex: {reason}") from None
         self.variables = self._compiled.variables
         self.loops_over_content = self._compiled.loops_over_content
 
