@@ -83,7 +83,10 @@ def parse(data: bytes, root: str) -> Node:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise _malformed(str(error)) from None
-    except (LookupError, ValueError) as error:  # of an encoding that Python does not have, or expat cannot use
+    except (
+        LookupError,
+        ValueError,
+    ) as error:  # of an encoding that Python does not have, or expat cannot use
         raise _malformed(f"its encoding is not supported: {error}") from None
     found = builder.root.children[0]
     if found.name != root:
