@@ -9,8 +9,11 @@ from halimede.cli.hosting.host import command as host_command
 from halimede.cli.options import SETTINGS
 from halimede.core.clock import MILLISECOND, TURN_NS
 from halimede.frontends.grpc.transport.headers import MAX_HEADERS
+from halimede.config.validate.ensembles import MAX_STEPS as ENSEMBLE_STEPS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.http.codec.json_text import MAX_ARRAYS, MAX_STRINGS
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
+from halimede.frontends.request_bounds import MAX_ENTRIES
 from halimede.frontends.tls.connection import UNREAD_BYTES
 from halimede.frontends.tls.handshakes import AT_ONCE, TIMEOUT_S
 from halimede.hosting.http.connection import WINDOW_BYTES
@@ -49,6 +52,18 @@ def values(section: str) -> dict[str, str]:
             "waiting for room on a [cluster](cluster.md)",
             f"{RaySettings().capacity_wait_s:g} s",
         ),
+        (
+            "What a request may consist of",
+            "inputs of a request, outputs that it asks for, parameters, members of `generate`'s JSON",
+            f"{MAX_ENTRIES} of each",
+        ),
+        ("What a request may consist of", "arrays and objects in its JSON", f"{MAX_ARRAYS}"),
+        (
+            "What a request may consist of",
+            "strings in its JSON, including the names of members",
+            f"{MAX_STRINGS}",
+        ),
+        ("Models and the server", "steps of an [ensemble](ensembles.md)", f"{ENSEMBLE_STEPS}"),
         ("TLS", "time for a handshake", f"{TIMEOUT_S:g} s"),
         ("TLS", "unfinished handshakes", f"{AT_ONCE}"),
         ("TLS", "TLS messages, such as new keys, that a client does not read", f"{UNREAD_BYTES // KIB} KiB"),

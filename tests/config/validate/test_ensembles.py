@@ -2,6 +2,7 @@
 
 import pytest
 
+from halimede.config.validate.ensembles import MAX_STEPS
 from tests.config.validate.helpers import (
     ENSEMBLE,
     INPUT,
@@ -141,3 +142,15 @@ def test_problem_is_told_with_its_place_and_its_fix(case: Case) -> None:
 )
 def test_what_is_right_is_not_complained_of(text: str) -> None:
     assert problems(text) == []
+
+
+def chain(count: int) -> str:
+    """An ensemble of so many steps, each of which reads what the one before it writes."""
+    names = ["i", *(f"t{number}" for number in range(1, count)), "o"]
+    return ensemble(" ".join(step({"a": names[n]}, {"b": names[n + 1]}) for n in range(count)))
+
+
+def test_an_ensemble_may_have_so_many_steps_and_one_more_is_refused() -> None:
+    assert not problems(chain(MAX_STEPS))
+    (problem,) = problems(chain(MAX_STEPS + 1))
+    assert problem.message == f"ensemble 'm' has {MAX_STEPS + 1} steps, and {MAX_STEPS} are the most"

@@ -1,6 +1,7 @@
 import pytest
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.validate.ensembles import MAX_STEPS
 from halimede.core.errors import InvalidArgumentError, NotFoundError
 from halimede.engine.ensembles.plan import EnsemblePlan
 from tests.engine.ensembles.fakes import ensemble, model, parse, ports, step
@@ -181,3 +182,10 @@ def test_routes_are_made_once_and_not_kept_without_end() -> None:
             for third in names:
                 made.route((first, second, third))
     assert len(made._routes) <= 64  # noqa: SLF001 - what is left is seen only inside
+
+
+def test_a_chain_of_many_steps_may_be_listed_backwards() -> None:
+    names = ["X", *(f"t{number}" for number in range(1, MAX_STEPS)), "Y"]
+    steps = [step(f"m{n}", f"IN={names[n]}", f"OUT={names[n + 1]}") for n in range(MAX_STEPS)]
+    made = EnsemblePlan.from_config(ensemble(*reversed(steps)), lambda name, _: model(name))
+    assert [each.model_name for each in made.steps] == [f"m{n}" for n in range(MAX_STEPS)]

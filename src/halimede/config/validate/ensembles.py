@@ -5,11 +5,15 @@ Whether the models of the steps exist and fit together is for whoever knows thos
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from halimede.config.autofill import ENSEMBLE
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.misspelt_tensors import find_corrections
 from halimede.config.validate.problem import Problem
+
+MAX_STEPS: Final = 1024
+"""Steps of an ensemble."""
 
 
 def ensemble_problems(config: ModelConfig) -> Iterator[Problem]:
@@ -30,6 +34,11 @@ def ensemble_problems(config: ModelConfig) -> Iterator[Problem]:
     ):
         if config.HasField(field) if field == "optimization" else len(getattr(config, field)) > 0:
             yield Problem(name, field, message, f"remove {field}")
+    count = len(config.ensemble_scheduling.step)
+    if count > MAX_STEPS:
+        message = f"ensemble '{name}' has {count} steps, and {MAX_STEPS} are the most"
+        yield Problem(name, "ensemble_scheduling.step", message, "move steps into an ensemble that is a step")
+        return
     steps = list(_step_problems(config))
     yield from steps
     if not any(problem.where.endswith(("step", "input_map", "output_map")) for problem in steps):

@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Final
 
 from halimede.config.model_config_pb2 import ModelConfig
+
+_MAX_COMPARED: Final = 1_000_000
+"""Pairs of characters: the length of all names that nothing writes, times that of all others. No longer ones are
+compared, as that takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,10 @@ class Correction:
 
 
 def find_corrections(config: ModelConfig) -> dict[str, Correction]:
-    """Tensor → the correction that it needs; both the wrong and the right name are there."""
+    """Tensor → the correction that it needs; both the wrong and the right name are there.
+
+    Empty if there are so many tensors, or names so long, that the comparison would take long.
+    """
     steps = config.ensemble_scheduling.step
     inputs = [entry.name for entry in config.input]
     outputs = [entry.name for entry in config.output]
@@ -57,6 +65,8 @@ def find_corrections(config: ModelConfig) -> dict[str, Correction]:
     ]
     unwritten = [name for name in dict.fromkeys([*readers, *outputs]) if name not in there]
     found: dict[str, Correction] = {}
+    if sum(map(len, unwritten)) * sum(map(len, there)) > _MAX_COMPARED:
+        return found
     for wanted in unwritten:
         made_before = {
             *inputs,

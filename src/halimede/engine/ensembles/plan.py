@@ -123,11 +123,18 @@ def _ordered(
     batched = signature.max_batch_size > 0
     tensors = {tensor: PlannedTensor(tensor, batched) for tensor in signature.inputs}
     ordered: list[PlannedStep] = []
-    waiting = list(steps)
-    while runnable := [step for step in waiting if tensors.keys() >= set(step.inputs.values())]:
-        runs = {step.number for step in runnable}
-        waiting = [step for step in waiting if step.number not in runs]
+    waiting = {step.number: step for step in steps}
+    awaited = {step.number: set(step.inputs.values()) - tensors.keys() for step in steps}
+    readers: dict[str, list[int]] = {}
+    for number, names in awaited.items():
+        for tensor in names:
+            readers.setdefault(tensor, []).append(number)
+    runnable = [step for step in steps if not awaited[step.number]]
+    while runnable:
+        for step in runnable:
+            del waiting[step.number]
         ordered += runnable
+        written: list[str] = []
         for step in runnable:
             origin = _joined(name, step.model_name, [tensors[tensor] for tensor in step.inputs.values()])
             if step.decoupled:
@@ -140,13 +147,21 @@ def _ordered(
                     )
                     raise InvalidArgumentError(msg)
                 tensors[tensor] = PlannedTensor(tensor, step.batched, origin)
+                written.append(tensor)
+        complete: list[int] = []
+        for tensor in written:
+            for number in readers.pop(tensor, ()):
+                awaited[number].discard(tensor)
+                if not awaited[number]:
+                    complete.append(number)
+        runnable = [waiting[number] for number in sorted(complete)]
     if not signature.outputs:
         raise InvalidArgumentError(f"ensemble '{name}' has no outputs, it needs at least one")
     for output in signature.outputs:
         if output not in tensors:
             missing = [
                 tensor
-                for step in waiting
+                for step in waiting.values()
                 if output in step.outputs.values()
                 for tensor in step.inputs.values()
                 if tensor not in tensors

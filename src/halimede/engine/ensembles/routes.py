@@ -165,8 +165,9 @@ def build_route(
     live: list[PlannedStep] = []
     for step in reversed(steps):
         if not needed.isdisjoint(step.outputs.values()):
-            live.insert(0, step)
+            live.append(step)
             needed.update(step.inputs.values())
+    live.reverse()
     slots = {
         name: Slot(index, len(tensor.origin))
         for index, (name, tensor) in enumerate((n, t) for n, t in tensors.items() if n in needed)

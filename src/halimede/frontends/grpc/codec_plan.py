@@ -17,6 +17,7 @@ from halimede.frontends.grpc.codec_parameters import (
 from halimede.frontends.grpc.codec_response import ResponseLayout
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.grpc.versions import parse_version
+from halimede.frontends.request_bounds import check_count
 from halimede.frontends.shared_memory.requests import Places
 
 Input = tuple[str, Datatype, tuple[int, ...]]
@@ -74,6 +75,9 @@ class RequestPlan:
 
     def _read(self, message: ModelInferRequest, *, raw: bool) -> None:
         """Read all but the model, in the order in which Triton tells what is wrong."""
+        check_count("inputs", len(message.inputs))
+        check_count("outputs", len(message.outputs))
+        check_count("parameters", len(message.parameters))
         if message.parameters:
             self.parameters = read_request_parameters(message.parameters)
         self.inputs = _read_inputs(message)

@@ -13,6 +13,7 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_wire import RAW, field_head, split_request
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
+from halimede.frontends.request_bounds import check_count
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -121,7 +122,10 @@ class RequestDecoder:
 
 def read_id(message: memoryview) -> str:
     """The id of a request that could not be decoded; "" if it has none that can be read."""
-    split = split_request(message)
+    try:
+        split = split_request(message)
+    except InvalidArgumentError:
+        return ""
     return "" if split is None else split[1].decode(errors="replace")
 
 
@@ -135,6 +139,7 @@ def _memoize(memory: dict[K, V], key: K, value: V) -> None:
 def _decode_whole(message: memoryview) -> Decoded:
     """The same by protobuf alone, for messages that no usual client sends."""
     parsed = _parse(bytes(message))
+    check_count("raw tensors", len(parsed.raw_input_contents))
     tensors = [memoryview(content) for content in parsed.raw_input_contents]
     return RequestPlan(parsed, raw=bool(tensors)), parsed.id, tensors
 

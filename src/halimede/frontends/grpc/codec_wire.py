@@ -5,8 +5,11 @@ taken as views, and only the rest, which is small, is left to protobuf.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
+from halimede.frontends.request_bounds import MAX_ENTRIES
 
 # field numbers of ModelInferRequest
 ID = 3
@@ -17,19 +20,29 @@ _ID_TAG = ID << 3 | _LENGTH_DELIMITED
 _RAW_TAG = RAW << 3 | _LENGTH_DELIMITED
 _MAX_LENGTH_BYTES = 5
 
+MAX_FIELDS: Final = 4 * MAX_ENTRIES + 64
+"""Fields of a message: inputs, raw tensors, outputs and parameters, each as often as they may be, and some more."""
+
 
 def split_request(message: memoryview) -> tuple[bytes, bytes, list[tuple[int, int]]] | None:
     """The parts of a ModelInferRequest: all but id and tensors as one message, the id, (start, end) of each tensor.
 
     None for what no usual client sends, such as overlong tags or unknown fields that are not length-delimited,
     and for messages that are cut off: protobuf's own parser is to judge those.
+
+    Raises:
+        InvalidArgumentError: the message has more fields than it may.
     """
     end = len(message)
     position = kept_from = 0
     kept: list[memoryview] = []
     identifier = b""
     tensors: list[tuple[int, int]] = []
+    fields = 0
     while position < end:
+        fields += 1
+        if fields > MAX_FIELDS:
+            raise InvalidArgumentError(f"the request has more than {MAX_FIELDS} fields, which are the most")
         tag = message[position]
         if tag & 0x87 != _LENGTH_DELIMITED or position + 1 == end:
             return None

@@ -13,6 +13,7 @@ from halimede.frontends.http.codec.json_tensors import tensor_from_json
 from halimede.frontends.http.codec.json_text import Members, parse_members
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.codec.request_plan import check_integer
+from halimede.frontends.request_bounds import check_count
 
 _ID: Final = "id"
 _PARAMETERS: Final = "parameters"
@@ -50,12 +51,14 @@ def read_generate_request(body: Buffer, signature: Signature, max_bytes: int) ->
         members = parse_members(body)
     if not isinstance(members, Members):
         raise InvalidArgumentError("attempt to get members for non-object")
+    check_count("members", len(members))
     request = GenerateRequest(_identifier(members), {}, {})
     for name, value in members:
         if name == _PARAMETERS:
             if not isinstance(value, Members):
                 msg = "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
                 raise InvalidArgumentError(msg)
+            check_count("parameters", len(value))
             try:
                 for nested, nested_value in value:
                     _take(request, nested, nested_value, signature, max_bytes)

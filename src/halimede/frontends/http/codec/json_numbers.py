@@ -11,7 +11,7 @@ import numpy as np
 
 from halimede.core.datatypes import FP32, Datatype
 from halimede.core.tensors import Array, Buffer
-from halimede.frontends.http.codec.json_text import MAX_NESTING, Members
+from halimede.frontends.http.codec.json_text import MAX_NESTING, Members, check_values
 
 try:
     import simdjson
@@ -26,6 +26,9 @@ _BYTES_A_QUOTE: Final = 64
 
 _BYTES_A_BRACKET: Final = 8
 """Texts with more brackets are mostly arrays, which become lists."""
+
+_LEAST_BYTES_A_BRACKET: Final = 4
+"""With more brackets, few arrays have an element, and simdjson is not asked at all."""
 
 _SAMPLE: Final = 8192
 
@@ -98,6 +101,9 @@ def read_document(text: Buffer) -> dict[str, Any] | None:
     """The object of a large inference request: the `data` of each of its `inputs` is a `JsonArray` if it is an array.
 
     None if `parse_json` is to read it.
+
+    Raises:
+        TooManyValuesError: as of `check_values`.
     """
     root = _parse(text)
     try:
@@ -110,6 +116,9 @@ def read_members(text: Buffer) -> Members | None:
     """The members of a large `generate` request; each array is a `JsonArray`.
 
     None if `parse_members` is to read it.
+
+    Raises:
+        TooManyValuesError: as of `check_values`.
     """
     root = _parse(text)
     try:
@@ -125,6 +134,7 @@ def _parse(text: Buffer) -> "simdjson.Object | None":
     characters = np.frombuffer(text, np.uint8)
     if simdjson is None or _may_be_too_long(characters) or not _is_mostly_numbers(characters):
         return None
+    check_values(text)
     try:
         root = simdjson.Parser().parse(text)
     except (ValueError, RuntimeError):  # whatever is wrong
@@ -153,8 +163,11 @@ def _is_mostly_numbers(text: Array) -> bool:
     if np.count_nonzero(is_quote) * _BYTES_A_QUOTE > len(text):
         return False
     opens = text == ord("[")
-    if np.count_nonzero(opens) <= MAX_NESTING:
+    arrays = np.count_nonzero(opens)
+    if arrays <= MAX_NESTING:
         return True
+    if arrays * _LEAST_BYTES_A_BRACKET > len(text):
+        return False
     if (text == ord("\\")).any():
         return False
     brackets = np.flatnonzero(opens | (text == ord("]")))

@@ -1,5 +1,6 @@
 """The process that reads large JSON; see `json_readers`."""
 
+import gc
 import os
 import pickle
 import sys
@@ -23,6 +24,7 @@ def _answer(call: bytes, text: bytes) -> list[Buffer]:
 
 def main() -> None:
     """Serve until the input ends."""
+    gc.disable()  # it would look at millions of lists again and again, and there are no cycles in them
     pipe, answers = sys.stdin.buffer, sys.stdout.buffer
     try:
         while True:

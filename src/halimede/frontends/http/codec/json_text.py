@@ -6,13 +6,25 @@ from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.tensors import Buffer
+from halimede.core.tensors import Array, Buffer
 from halimede.frontends.http.codec.json_faults import find_fault
 
 MAX_NESTING: Final = 100
+
+MAX_ARRAYS: Final = 4_194_304
+"""Arrays and objects of a text."""
+
+MAX_STRINGS: Final = 8_388_608
+"""Strings of a text, names of members among them."""
+
+COUNTED_BYTES: Final = 2 * MAX_ARRAYS
+"""In a shorter text there cannot be so many."""
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
 # A string, in which nothing is a token, or a token. A string that does not end goes to the end of the text, so that the
 # text is read once. No group with alternatives is possessive: before Python 3.11.5 that is faulty.
@@ -26,6 +38,40 @@ class NestingError(InvalidArgumentError):
         super().__init__(f"JSON nesting depth exceeds maximum allowed limit ({MAX_NESTING})")
 
 
+class TooManyValuesError(InvalidArgumentError):
+    """The JSON has more values than it may."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        super().__init__(
+            f"the JSON of the request has more than {most} {kind}, which is the most that it may have"
+        )
+
+
+def check_values(data: Buffer) -> None:
+    """Refuse a text with so many values that they take many times the memory of the text.
+
+    Raises:
+        TooManyValuesError: it has more arrays and objects, or strings.
+    """
+    if len(data) < COUNTED_BYTES:
+        return
+    text = np.frombuffer(data, np.uint8)
+    quotes = text == ord('"')
+    escaped = np.count_nonzero(
+        quotes[1:] & (text[:-1] == ord("\\"))
+    )  # or after a backslash that is escaped itself
+    if np.count_nonzero(quotes) - escaped > 2 * MAX_STRINGS:
+        raise TooManyValuesError("strings", MAX_STRINGS)
+    if _count_opened(text) > MAX_ARRAYS:  # those in strings among them
+        outside = _STRING.sub(b"", bytes(data))
+        if _count_opened(np.frombuffer(outside, np.uint8)) > MAX_ARRAYS:
+            raise TooManyValuesError("arrays and objects", MAX_ARRAYS)
+
+
+def _count_opened(text: Array) -> int:
+    return int(np.count_nonzero(text == ord("[")) + np.count_nonzero(text == ord("{")))
+
+
 def parse_json(data: Buffer) -> Any:
     """The value that the text spells, which may begin with a byte order mark.
 
@@ -34,7 +80,9 @@ def parse_json(data: Buffer) -> Any:
     Raises:
         InvalidArgumentError: it is not JSON.
         NestingError: it is nested so deeply that no request can be.
+        TooManyValuesError: as of `check_values`.
     """
+    check_values(data)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -74,8 +122,9 @@ def parse_members(data: Buffer) -> Any:
     """As `parse_json`, but each object becomes its `Members`.
 
     Raises:
-        InvalidArgumentError, NestingError: as of `parse_json`.
+        InvalidArgumentError, NestingError, TooManyValuesError: as of `parse_json`.
     """
+    check_values(data)
     text = bytes(data).removeprefix(BOM_UTF8)
     try:
         value = orjson.loads(text)

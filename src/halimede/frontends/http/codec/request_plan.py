@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from halimede.core.datatypes import BY_NAME, Datatype
-from halimede.core.element_counts import element_count
+from halimede.core.element_counts import check_rank, element_count
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
@@ -16,6 +16,7 @@ from halimede.frontends.http.codec.json_numbers import MIN_BYTES, read_document
 from halimede.frontends.http.codec.json_tensors import tensor_from_json
 from halimede.frontends.http.codec.json_text import exact_integers, parse_json
 from halimede.frontends.http.codec.response_layout import Layout
+from halimede.frontends.request_bounds import check_count
 from halimede.frontends.restrictions import RESERVED_PREFIX
 from halimede.frontends.shared_memory.registry import Place
 from halimede.frontends.shared_memory.requests import Places
@@ -115,13 +116,17 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
     position = 0
     places = Places()
     inputs: dict[str, InputPlan] = {}
-    for entry in _array("inputs", _member(document, "inputs")):
+    entries = _array("inputs", _member(document, "inputs"))
+    check_count("inputs", len(entries))
+    for entry in entries:
         spec = _read_input(_members(entry), position, max_bytes, plan.id, inputs, places)
         position = spec[4]
         inputs[spec[0]] = spec
     plan.inputs = tuple(inputs.values())
     plan.binary_bytes = position
-    for entry in _array("outputs", document.get("outputs", [])):
+    entries = _array("outputs", document.get("outputs", []))
+    check_count("outputs", len(entries))
+    for entry in entries:
         name, plan.output_plans[name] = _read_output(_members(entry), plan.id, plan.output_plans, places)
     plan.outputs = tuple(plan.output_plans)
     if places.inputs or places.outputs:
@@ -130,6 +135,7 @@ def read_plan(text: Buffer, max_bytes: int) -> RequestPlan:
 
 
 def _read_parameters(plan: RequestPlan, parameters: dict[str, Any], text: Buffer) -> None:
+    check_count("parameters", len(parameters))
     if any(type(value) is float and abs(value) >= _LARGE for value in parameters.values()):
         parameters = exact_integers(text)["parameters"]  # an integer beyond 64 bits was read as a float
     custom: dict[str, ParameterValue] = {}
@@ -245,6 +251,7 @@ def _read_input(
 
 def _read_shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
     shape = _array("shape", _member(entry, "shape"))
+    check_rank(name, shape)
     for index, size in enumerate(shape):
         if not _is_unsigned(size):
             msg = (
