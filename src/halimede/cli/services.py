@@ -12,11 +12,11 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.console.console import Console, ConsoleSettings
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.gpu_gauges import open_gpu_gauges
 from halimede.frontends.grpc.service import ServiceSettings
 from halimede.frontends.grpc.service import methods as grpc_methods
 from halimede.frontends.grpc.transport.call import Method
-from halimede.frontends.http.codec.json_readers import JsonReaders
 from halimede.frontends.http.handler import create_handler
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.transport.exchange import Handler
@@ -91,25 +91,27 @@ def services(
     Raises:
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
-    regions, readers = Regions(allowed=options.allow_client_shm), JsonReaders()
+    regions, decoders = Regions(allowed=options.allow_client_shm), Decoders()
     metrics = metrics_of(options, engine, traffic) if options.allow_metrics else None
     handlers: dict[str, Handler] = {}
     methods: Mapping[str, Method] = {}
     if options.allow_grpc:
         methods = _grpc(options, engine, log, requests, regions)
     if options.allow_http:
-        settings = _http_settings(options, log, regions, readers)
+        settings = _http_settings(options, log, regions, decoders)
         console = _console(options, engine, log, traffic).calls if options.allow_console else None
         handlers[HTTP] = create_handler(engine, settings, further=console)
         if options.allow_openai:
             handlers[HTTP] = create_openai_handler(engine, _openai_settings(options), handlers[HTTP])
     if options.allow_sagemaker:
-        handlers[SAGEMAKER] = create_sagemaker_handler(engine, _sagemaker_settings(options, regions, readers))
+        handlers[SAGEMAKER] = create_sagemaker_handler(
+            engine, _sagemaker_settings(options, regions, decoders)
+        )
     if options.allow_vertex_ai:
         handlers[VERTEX_AI] = create_vertex_handler(
             engine,
             VertexSettings(*read_routes(os.environ), options.vertex_ai_default_model),
-            create_handler(engine, _http_settings(options, log, regions, readers), VERTEX_DIALECT),
+            create_handler(engine, _http_settings(options, log, regions, decoders), VERTEX_DIALECT),
             None if metrics is None else metrics.answer,
         )
     return Services(handlers, methods, metrics)
@@ -134,7 +136,7 @@ def _grpc(
 
 
 def _http_settings(
-    options: ServeOptions, log: LogControl, regions: Regions, readers: JsonReaders
+    options: ServeOptions, log: LogControl, regions: Regions, decoders: Decoders
 ) -> HttpSettings:
     return HttpSettings(
         server_id=options.id,
@@ -145,7 +147,7 @@ def _http_settings(
         log=log,
         code_upload=CodeUpload(options.allow_model_code_upload),
         regions=regions,
-        readers=readers,
+        decoders=decoders,
         sampler=_sampler() if options.profile else None,
         further_paths=openai_paths() if options.allow_openai else {},
     )
@@ -183,7 +185,7 @@ def _console(options: ServeOptions, engine: Engine, log: LogControl, traffic: Se
     return Console(engine, settings, log.recent, traffic)
 
 
-def _sagemaker_settings(options: ServeOptions, regions: Regions, readers: JsonReaders) -> SagemakerSettings:
+def _sagemaker_settings(options: ServeOptions, regions: Regions, decoders: Decoders) -> SagemakerSettings:
     return SagemakerSettings(
         default_model=os.environ.get(DEFAULT_MODEL, ""),
         inference_type=_inference_type(os.environ.get(INFERENCE_TYPE, "")),
@@ -193,7 +195,7 @@ def _sagemaker_settings(options: ServeOptions, regions: Regions, readers: JsonRe
         restrictions=parse_restrictions(options.http_restricted_api),
         forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
         regions=regions,
-        readers=readers,
+        decoders=decoders,
         text_format=_text_format(os.environ.get(TGI_COMPAT, ""), os.environ.get(OUTPUT_FORMATTER, "")),
     )
 

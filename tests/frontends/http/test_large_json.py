@@ -9,8 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
-from halimede.frontends.http.codec import json_readers
-from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders, is_large
+from halimede.frontends.decoders import Decoders
+from halimede.frontends.http.codec import json_sizes
+from halimede.frontends.http.codec.json_sizes import LARGE, is_large
 from halimede.frontends.http.settings import HttpSettings
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, post
@@ -31,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
 
 @pytest.fixture(autouse=True)
 def _numbers_are_soon_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_readers, "LARGE_NUMBERS", LARGE)
+    monkeypatch.setattr(json_sizes, "LARGE_NUMBERS", LARGE)
 
 
 def infer(values: Any, *headers: str, outputs: str = "", path: str = "echo/infer") -> bytes:
@@ -115,7 +116,7 @@ def test_a_client_that_leaves_while_its_request_is_read_is_not_served(
     statistics = server.engine.find("echo", -1).statistics
     before = statistics.success.count
     with monkeypatch.context() as patch, server.served.client() as client:
-        patch.setattr(JsonReaders, "read", read)
+        patch.setattr(Decoders, "decode", read)
         client.send(infer(VALUES))
         wait_until(lambda: bool(reading), "the request to be read")
         client.vanish()

@@ -9,10 +9,11 @@ from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentEr
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.answers import answer_later, respond_error
 from halimede.frontends.http.codec.generate_reply import ReplyEncoder
 from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
-from halimede.frontends.http.codec.json_readers import JsonReaders, is_large
+from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.traced import trace_if_sampled
@@ -38,7 +39,7 @@ class Generate:
         max_input_size: the largest body, and the largest input in it, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
         dialect: what is special to the front end.
-        readers: read large JSON; None to read it here.
+        decoders: decode large requests; None to read it here.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Generate:
         max_input_size: int,
         forward_pattern: HeaderPattern | None,
         dialect: Dialect = KSERVE,
-        readers: JsonReaders | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
@@ -56,7 +57,7 @@ class Generate:
         self._max_input_size = max_input_size
         self._forward_pattern = forward_pattern
         self._compression = dialect.compression
-        self._readers = readers
+        self._decoders = decoders
 
     def generate(self, exchange: Exchange, route: Route) -> None:
         """Answer with the only response, now or later.
@@ -86,9 +87,9 @@ class Generate:
             self._run(exchange, model, kind, received, read)
 
         fits = len(exchange.body) <= self._max_input_size
-        if fits and self._readers is not None and is_large(exchange.body):
+        if fits and self._decoders is not None and is_large(exchange.body):
             release = self._engine.lifecycle.hold(model.identifier)
-            reading = self._readers.read(read_generate_request, *arguments)
+            reading = self._decoders.decode(read_generate_request, *arguments)
             answer_later(exchange, reading, run, release=release)
         else:
             run(read_generate_request(*arguments))

@@ -10,8 +10,9 @@ from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.answers import AnswerInSteps, Made, answer_later
-from halimede.frontends.http.codec.json_readers import LARGE, JsonReaders
+from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.codec.request import RequestDecoder
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
 from halimede.frontends.http.codec.response import Encoded, encode_response
@@ -52,8 +53,8 @@ class InferenceSettings(Protocol):
         """Clients' shared memory."""
 
     @property
-    def readers(self) -> JsonReaders:
-        """Read large JSON."""
+    def decoders(self) -> Decoders:
+        """Decode large requests."""
 
 
 class Inference:
@@ -66,7 +67,7 @@ class Inference:
         forward_pattern: finds the headers that become parameters, None for none.
         regions: clients' shared memory.
         dialect: what is special to the front end.
-        readers: read large JSON; None to read it here.
+        decoders: decode large requests; None to read it here.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Inference:
         forward_pattern: HeaderPattern | None,
         regions: Regions,
         dialect: Dialect = KSERVE,
-        readers: JsonReaders | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
@@ -86,7 +87,7 @@ class Inference:
         self._decoder = RequestDecoder(max_input_size)
         self._max_input_size = max_input_size
         self._max_output_size = max_output_size
-        self._readers = readers
+        self._decoders = decoders
         self._forward_pattern = forward_pattern
         self._regions = regions
         self._dialect = dialect
@@ -102,7 +103,7 @@ class Inference:
             settings.forward_pattern,
             settings.regions,
             dialect,
-            settings.readers,
+            settings.decoders,
         )
 
     def infer(self, exchange: Exchange, name: str, version: int) -> None:
@@ -149,13 +150,13 @@ class Inference:
         plan: RequestPlan | None = None,
     ) -> None:
         json_length = self._json_length(exchange.headers)
-        if len(body) > LARGE and plan is None and self._readers is not None:
+        if len(body) > LARGE and plan is None and self._decoders is not None:
             text = self._decoder.large_json(body, json_length)
             if text is not None:
                 self._run_later(
                     exchange,
                     model,
-                    self._readers.read(read_plan, text, self._max_input_size),
+                    self._decoders.decode(read_plan, text, self._max_input_size),
                     lambda plan: self._run(exchange, body, model, received, plan),
                 )
                 return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from halimede.core.uploads import CodeUpload
-from halimede.frontends.http.codec.json_readers import JsonReaders
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.codec.response import MAX_JSON_BYTES
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.restrictions import HeaderPattern, Restriction
@@ -60,7 +60,7 @@ class HttpSettings:
         log: the settings of the log, for `/v2/logging`.
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         regions: clients' shared memory.
-        readers: read large JSON.
+        decoders: decode large requests.
         sampler: takes profiles; None if they are not allowed (`--profile`).
         further_paths: what `/openapi.json` says of paths that another front end answers.
     """
@@ -73,6 +73,6 @@ class HttpSettings:
     log: LogControl = field(default_factory=LogControl)
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     regions: Regions = field(default_factory=Regions)
-    readers: JsonReaders = field(default_factory=JsonReaders)
+    decoders: Decoders = field(default_factory=Decoders)
     sampler: "Sampler | None" = None
     further_paths: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

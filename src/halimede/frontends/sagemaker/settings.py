@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from halimede.frontends.http.codec.json_readers import JsonReaders
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.codec.response import MAX_JSON_BYTES
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
@@ -67,7 +67,7 @@ class SagemakerSettings:
         restrictions: category of calls → the header that opens it (`--http-restricted-api`).
         forward_pattern: finds the headers that become parameters (`--http-header-forward-pattern`).
         regions: clients' shared memory.
-        readers: read large JSON.
+        decoders: decode large requests.
         text_format: how texts are told.
     """
 
@@ -79,5 +79,5 @@ class SagemakerSettings:
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     forward_pattern: HeaderPattern | None = None
     regions: Regions = field(default_factory=Regions)
-    readers: JsonReaders = field(default_factory=JsonReaders)
+    decoders: Decoders = field(default_factory=Decoders)
     text_format: TextFormat = field(default_factory=TextFormat)

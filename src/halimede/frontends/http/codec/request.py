@@ -8,7 +8,7 @@ from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.codec.json_readers import is_large
+from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
 from halimede.frontends.http.json_limit import call_too_large, inference_too_large
 from halimede.frontends.http.memo import Memo

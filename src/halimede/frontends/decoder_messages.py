@@ -1,4 +1,4 @@
-"""Messages between the server and a process that reads JSON: how many parts there are, the size of each, the parts."""
+"""Messages between the server and a process that decodes: how many parts there are, the size of each, the parts."""
 
 import pickle
 import struct
@@ -36,16 +36,18 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves the elements of tensors out."""
+    """Leaves the elements of tensors, and the bytes of views, out."""
 
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, Tensor):
             return Tensor, (value.datatype, value.shape, pickle.PickleBuffer(value.data))
+        if isinstance(value, memoryview):
+            return memoryview, (pickle.PickleBuffer(value),)
         return NotImplemented
 
 
 def pickled(value: object) -> list[Buffer]:
-    """A value as parts of a message, of which all but the first are elements of tensors."""
+    """A value as parts of a message, of which all but the first are elements of tensors, or bytes of views."""
     buffers: list[pickle.PickleBuffer] = []
     written = BytesIO()
     _Pickler(written, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(value)

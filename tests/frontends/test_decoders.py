@@ -1,4 +1,4 @@
-"""Large JSON that is read by another process."""
+"""Large requests that are decoded by another process."""
 
 import asyncio
 import os
@@ -12,7 +12,8 @@ import pytest
 
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from halimede.frontends.http.codec.json_readers import JsonReaders, is_large
+from halimede.frontends.decoders import Decoders
+from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
 from tests.support.loops import LoopThread
@@ -21,7 +22,7 @@ MAX = 1 << 26
 
 
 def end(text: bytes, how: int) -> None:
-    """End the process that reads."""
+    """End the process that decodes."""
     os.kill(os.getpid(), how)
 
 
@@ -36,13 +37,13 @@ def loop() -> Iterator[LoopThread]:
 
 
 @pytest.fixture(scope="module")
-def readers() -> JsonReaders:
-    return JsonReaders()
+def decoders() -> Decoders:
+    return Decoders()
 
 
-def read(loop: LoopThread, readers: JsonReaders, function: Any, text: bytes, *arguments: Any) -> Any:
+def read(loop: LoopThread, decoders: Decoders, function: Any, text: bytes, *arguments: Any) -> Any:
     async def wait() -> Any:
-        return await readers.read(function, memoryview(text), *arguments)
+        return await decoders.decode(function, memoryview(text), *arguments)
 
     return loop.run(wait())
 
@@ -78,8 +79,8 @@ def described(plan: RequestPlan) -> list[Any]:
     return [*inputs, *rest, plan.places]
 
 
-def test_a_plan_is_the_same_as_read_here(loop: LoopThread, readers: JsonReaders) -> None:
-    plan = read(loop, readers, read_plan, document(), MAX)
+def test_a_plan_is_the_same_as_read_here(loop: LoopThread, decoders: Decoders) -> None:
+    plan = read(loop, decoders, read_plan, document(), MAX)
     here = read_plan(document(), MAX)
     assert str(described(plan)) == str(described(here))
     datatypes = [entry[1] for entry in plan.inputs]
@@ -88,11 +89,11 @@ def test_a_plan_is_the_same_as_read_here(loop: LoopThread, readers: JsonReaders)
     assert not plan.inputs[0][5].array.flags.writeable
 
 
-def test_elements_of_many_numbers_arrive(loop: LoopThread, readers: JsonReaders) -> None:
+def test_elements_of_many_numbers_arrive(loop: LoopThread, decoders: Decoders) -> None:
     values = np.random.default_rng(0).random(300_000, np.float32)
     entry = {"name": "x", "datatype": "FP32", "shape": [300_000], "data": values.astype(float)}
     text = orjson.dumps({"inputs": [entry]}, option=orjson.OPT_SERIALIZE_NUMPY)
-    plan = read(loop, readers, read_plan, text, MAX)
+    plan = read(loop, decoders, read_plan, text, MAX)
     np.testing.assert_array_equal(plan.inputs[0][5].array, values)
 
 
@@ -100,37 +101,37 @@ def test_elements_of_many_numbers_arrive(loop: LoopThread, readers: JsonReaders)
     "text",
     [b"{", b'{"inputs": 5}', document(parameters=7), b'{"inputs": ' + b"[" * 200 + b"]" * 200 + b"}"],
 )
-def test_an_error_is_the_same_as_read_here(loop: LoopThread, readers: JsonReaders, text: bytes) -> None:
+def test_an_error_is_the_same_as_read_here(loop: LoopThread, decoders: Decoders, text: bytes) -> None:
     with pytest.raises(HalimedeError) as here:
         read_plan(text, MAX)
     with pytest.raises(HalimedeError) as there:
-        read(loop, readers, read_plan, text, MAX)
+        read(loop, decoders, read_plan, text, MAX)
     assert there.value.message == here.value.message
     assert there.value.code is here.value.code
     assert issubclass(NestingError, InvalidArgumentError)
 
 
-def test_any_other_exception_is_told(loop: LoopThread, readers: JsonReaders) -> None:
+def test_any_other_exception_is_told(loop: LoopThread, decoders: Decoders) -> None:
     with pytest.raises(InternalError, match="ZeroDivisionError: here"):
-        read(loop, readers, fail, b"here")
+        read(loop, decoders, fail, b"here")
 
 
-def test_a_process_that_ends_fails_its_request_only(loop: LoopThread, readers: JsonReaders) -> None:
+def test_a_process_that_ends_fails_its_request_only(loop: LoopThread, decoders: Decoders) -> None:
     async def together() -> list[Any]:
         calls: list[asyncio.Future[Any]] = [
-            readers.read(read_plan, document(), MAX),
-            readers.read(end, b"", signal.SIGSEGV),
-            readers.read(read_plan, document(), MAX),
+            decoders.decode(read_plan, document(), MAX),
+            decoders.decode(end, b"", signal.SIGSEGV),
+            decoders.decode(read_plan, document(), MAX),
         ]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     first, crashed, last = loop.run(together())
     assert isinstance(crashed, InternalError)
     assert crashed.message == (
-        "the process that read the JSON of the request crashed with SIGSEGV, a fault in native code"
+        "the process that decoded the request crashed with SIGSEGV, a fault in native code"
     )
     assert described(first) == described(last)
-    assert read(loop, readers, read_plan, document(), MAX).id == "1"
+    assert read(loop, decoders, read_plan, document(), MAX).id == "1"
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,6 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("where", ARRAYS)
-def test_arrays_of_any_length_are_read(loop: LoopThread, readers: JsonReaders, where: str) -> None:
-    plan = read(loop, readers, read_plan, ARRAYS[where] % (COUNT, b"1," * (COUNT - 1)), 1 << 28)
+def test_arrays_of_any_length_are_read(loop: LoopThread, decoders: Decoders, where: str) -> None:
+    plan = read(loop, decoders, read_plan, ARRAYS[where] % (COUNT, b"1," * (COUNT - 1)), 1 << 28)
     assert [len(entry[5].data) for entry in plan.inputs] == ([COUNT] if where.startswith("data") else [])

@@ -1,4 +1,4 @@
-"""The process that reads large JSON; see `json_readers`."""
+"""The process that decodes large requests; see `decoders`."""
 
 import gc
 import os
@@ -8,13 +8,13 @@ import sys
 from halimede.core import errors
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_messages import pickled, receive, send
+from halimede.frontends.decoder_messages import pickled, receive, send
 
 
-def _answer(call: bytes, text: bytes) -> list[Buffer]:
+def _answer(call: bytes, data: bytes) -> list[Buffer]:
     function, arguments = pickle.loads(call)  # noqa: S301 - of the server
     try:
-        return pickled(("", function(text, *arguments)))
+        return pickled(("", function(data, *arguments)))
     except HalimedeError as error:
         kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
         return pickled((kind.__name__, error.message))

@@ -1,7 +1,4 @@
-"""Large JSON is read by processes of its own, as whoever reads it holds Python's lock.
-
-Numbers take 1 ms a megabyte, texts and whatever simdjson does not read 5 to 15; to hand a megabyte on takes 1.5 ms.
-"""
+"""Large JSON and large messages are decoded by processes of their own, as whoever decodes them holds Python's lock."""
 
 import asyncio
 import os
@@ -18,57 +15,48 @@ from typing import Any, Final, TypeVar
 from halimede.core import errors
 from halimede.core.errors import InternalError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_messages import receive, send
-from halimede.frontends.http.codec.json_numbers import are_numbers
+from halimede.frontends.decoder_messages import receive, send
 from halimede.workers.exit_reason import ExitReason
-
-LARGE: Final = 262_144
-LARGE_NUMBERS: Final = 4_194_304
-"""Bytes of JSON, and of JSON that is mostly numbers, that take about 4 ms; more of them are read elsewhere."""
-
 
 _MOST: Final = min(4, os.cpu_count() or 1)
 """Processes; further requests wait."""
 
-_PROCESS: Final = "halimede.frontends.http.codec.json_reading"
+_PROCESS: Final = "halimede.frontends.decoder_process"
 _PIPE_BYTES: Final = 1 << 20
 
-Read = TypeVar("Read")
+Decoded = TypeVar("Decoded")
 
 
-def is_large(text: memoryview) -> bool:
-    """Whether JSON should be read elsewhere."""
-    if not LARGE < len(text) <= LARGE_NUMBERS:
-        return len(text) > LARGE
-    return not are_numbers(text)
-
-
-class JsonReaders:
+class Decoders:
     """Processes that are started when they are needed, and end with this object.
 
-    A process that ends while it reads fails that request only.
+    A process that ends while it decodes fails that request only.
     """
 
     def __init__(self) -> None:
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="json")
+        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="decoder")
         weakref.finalize(self, _end, self._idle)
 
-    def read(self, function: "Callable[..., Read]", text: Buffer, *arguments: Any) -> "asyncio.Future[Read]":
-        """Have `function(text, *arguments)` called. Of what it gives, tensors are not copied.
+    def decode(
+        self, function: "Callable[..., Decoded]", data: Buffer, *arguments: Any
+    ) -> "asyncio.Future[Decoded]":
+        """Have `function(data, *arguments)` called. Of what it gives, tensors and memoryviews are not copied.
 
         Args:
             function: of a module of its own, as are the classes of all that it takes and gives.
-            text: large JSON.
+            data: what is to be decoded.
             arguments: what else it takes.
 
         Raises:
             HalimedeError: (the future) what the function raised, or the process ended.
         """
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads, self._read, function, text, arguments)
+        return loop.run_in_executor(self._threads, self._decode, function, data, arguments)
 
-    def _read(self, function: "Callable[..., Read]", text: Buffer, arguments: tuple[Any, ...]) -> Read:
+    def _decode(
+        self, function: "Callable[..., Decoded]", data: Buffer, arguments: tuple[Any, ...]
+    ) -> Decoded:
         try:
             process = self._idle.get_nowait()
         except Empty:
@@ -76,7 +64,7 @@ class JsonReaders:
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            send(process.stdin, [pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL), text])
+            send(process.stdin, [pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL), data])
             answer = receive(process.stdout)
         except (EOFError, OSError):
             raise InternalError(_ended(process)) from None
@@ -88,8 +76,8 @@ class JsonReaders:
         error, result = pickle.loads(answer[0], buffers=answer[1:])  # noqa: S301 - of our own process
         if error:
             raise getattr(errors, error)(result)
-        read: Read = result
-        return read
+        decoded: Decoded = result
+        return decoded
 
 
 def _start() -> "subprocess.Popen[bytes]":
@@ -102,7 +90,9 @@ def _start() -> "subprocess.Popen[bytes]":
             start_new_session=True,  # an interrupt at the terminal is for the server
         )
     except OSError as error:
-        raise InternalError(f"cannot start the process that reads large JSON: {error.strerror}") from None
+        raise InternalError(
+            f"cannot start the process that decodes large requests: {error.strerror}"
+        ) from None
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> str:
@@ -113,7 +103,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> str:
             pipe.close()
     status = process.wait()
     reason = ExitReason(-status if status < 0 else status << 8)
-    return f"the process that read the JSON of the request {reason.words}"
+    return f"the process that decoded the request {reason.words}"
 
 
 def _end(idle: "SimpleQueue[subprocess.Popen[bytes]]") -> None:
