@@ -139,10 +139,16 @@ class _FrontEnd:
         logged = _is_logged(options) or options.http_server_timing
         engine: Any = self._models
         regions: Any = _NoRegions()
+        decoders: Any = _NoDecoders()
         if "inference" not in parse_restrictions(options.http_restricted_api):
             pattern = compile_forward_pattern(options.http_header_forward_pattern)
             inference = Inference(
-                engine, options.http_max_input_size, options.http_max_output_size, pattern, regions
+                engine,
+                options.http_max_input_size,
+                options.http_max_output_size,
+                pattern,
+                regions,
+                decoders=decoders,
             )
             handlers[HTTP_SERVICE] = HttpReader(
                 self._models,
@@ -158,7 +164,7 @@ class _FrontEnd:
         if isinstance(method, UnaryMethod) and "inference" not in restricted:
             pattern = compile_forward_pattern(options.grpc_header_forward_pattern)
             methods[INFER_PATH] = replace(
-                method, handler=GrpcReader(self._models, pattern, regions, method, logged=logged)
+                method, handler=GrpcReader(self._models, pattern, regions, decoders, method, logged=logged)
             )
 
     # connections
@@ -234,6 +240,14 @@ class _NoRegions:
     state: Final = None
 
     def piece(self, _place: Place) -> Never:
+        """Leave the request to it."""
+        raise NotHereError
+
+
+class _NoDecoders:
+    """In place of processes that decode large requests, which only the engine's process has."""
+
+    def decode(self, *_: object) -> Never:
         """Leave the request to it."""
         raise NotHereError
 

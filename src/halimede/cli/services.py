@@ -96,7 +96,7 @@ def services(
     handlers: dict[str, Handler] = {}
     methods: Mapping[str, Method] = {}
     if options.allow_grpc:
-        methods = _grpc(options, engine, log, requests, regions)
+        methods = _grpc(options, engine, log, requests, regions, decoders)
     if options.allow_http:
         settings = _http_settings(options, log, regions, decoders)
         console = _console(options, engine, log, traffic).calls if options.allow_console else None
@@ -118,7 +118,12 @@ def services(
 
 
 def _grpc(
-    options: ServeOptions, engine: Engine, log: LogControl, requests: RequestLog | None, regions: Regions
+    options: ServeOptions,
+    engine: Engine,
+    log: LogControl,
+    requests: RequestLog | None,
+    regions: Regions,
+    decoders: Decoders,
 ) -> Mapping[str, Method]:
     return grpc_methods(
         engine,
@@ -131,6 +136,7 @@ def _grpc(
             code_upload=CodeUpload(options.allow_model_code_upload),
             request_log=requests,
             regions=regions,
+            decoders=decoders,
         ),
     )
 

@@ -12,19 +12,25 @@ from halimede.core.errors import HalimedeError, InvalidArgumentError, Unsupporte
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import decode_bytes
 from halimede.frontends.grpc.codec_plan import RequestPlan
-from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
+from halimede.frontends.grpc.codec_request import Decoded, RequestDecoder, read_id
 from halimede.frontends.grpc.kserve_pb2 import InferParameter, InferTensorContents, ModelInferRequest
 from tests.frontends.grpc.service_fakes import infer_request
 
 
+def decoded(message: bytes | bytearray, decoder: RequestDecoder | None = None) -> Decoded:
+    found = (decoder or RequestDecoder()).decode(memoryview(message))
+    assert isinstance(found, tuple)
+    return found
+
+
 def decode(message: ModelInferRequest | bytes, decoder: RequestDecoder | None = None) -> InferRequest:
     encoded = message if isinstance(message, bytes) else message.SerializeToString()
-    plan, identifier, tensors = (decoder or RequestDecoder()).decode(memoryview(encoded))
+    plan, identifier, tensors = decoded(encoded, decoder)
     return plan.request(identifier, tensors, lambda *_: None, 7, None)
 
 
 def plan_of(message: ModelInferRequest) -> RequestPlan:
-    plan, _, _ = RequestDecoder().decode(memoryview(message.SerializeToString()))
+    plan, _, _ = decoded(message.SerializeToString())
     return plan
 
 
@@ -62,7 +68,7 @@ def test_a_request_has_all_that_its_message_says() -> None:
 
 def test_tensors_are_views_on_the_message() -> None:
     encoded = bytearray(infer_request(bytes(1000)).SerializeToString())
-    _, _, tensors = RequestDecoder().decode(memoryview(encoded))
+    _, _, tensors = decoded(encoded)
 
     assert tensors[0].obj is encoded
 
@@ -467,7 +473,7 @@ def test_tensors_in_regions_have_their_places_in_the_plan() -> None:
     decoder = RequestDecoder()
     for identifier in ("", "", "7"):
         message.id = identifier
-        plan, found, tensors = decoder.decode(memoryview(message.SerializeToString()))
+        plan, found, tensors = decoded(message.SerializeToString(), decoder)
         assert found == identifier
         assert plan.places is not None
         assert plan.places.inputs["INPUT0"].region == "r"

@@ -4,22 +4,66 @@ A client sends the same names, shapes and parameters again and again, and only t
 left of a message without them is decoded once into a plan, which is remembered under those very bytes.
 """
 
+import asyncio
+import logging
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from halimede.core.errors import InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.tensors import Buffer
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.grpc.codec_plan import RequestPlan
 from halimede.frontends.grpc.codec_wire import RAW, field_head, split_request
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.request_bounds import check_count
+
+logger = logging.getLogger("halimede")
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 Decoded = tuple[RequestPlan, str, list[memoryview]]
 """A request's plan, its id and its raw tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """A message that is being decoded elsewhere.
+
+    Attributes:
+        work: gives what it says, without what is known already.
+        known: its id and its raw tensors; None if the work finds them, too.
+    """
+
+    work: "asyncio.Future[Decoded]"
+    known: tuple[str, list[memoryview]] | None
+
+    @property
+    def identifier(self) -> str:
+        """The message's id as far as it is known without the work."""
+        return "" if self.known is None else self.known[0]
+
+    def result(self) -> Decoded:
+        """What the message says, once the work is done.
+
+        Raises:
+            HalimedeError: it is no valid message, or the process that decoded it ended.
+        """
+        try:
+            decoded = self.work.result()
+        except HalimedeError:
+            raise
+        except Exception:  # in a callback of the loop, nobody else would answer
+            logger.exception("A message could not be decoded")
+            raise InternalError("the server failed to decode the message; its log has the details") from None
+        return decoded if self.known is None else (decoded[0], *self.known)
+
+
+LARGE: Final = 131_072
+"""Bytes of a message, raw tensors left out, that take about 4 ms to decode; more of them are decoded elsewhere."""
 
 _MAX_PLANS: Final = 256
 _NOT_RAW: Final = b"\0"  # no message begins with it
@@ -59,17 +103,21 @@ class RequestDecoder:
 
     Remembers the last few hundred plans under the bytes that they were decoded from; and, of messages without
     id, where the tensors lie, under all bytes up to the first tensor, so that most messages are not even walked.
+
+    Args:
+        decoders: decode large messages; None to decode them here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, decoders: Decoders | None = None) -> None:
+        self._decoders = decoders
         self._plans: dict[bytes, RequestPlan] = {}
         self._templates: dict[bytes, _Template] = {}
         self._starts: dict[
             int, int
         ] = {}  # message length → where the first tensor starts in the last such one
 
-    def decode(self, message: memoryview) -> Decoded:
-        """The request's plan, its id and its raw tensors, which are views on `message`.
+    def decode(self, message: memoryview) -> Decoded | Decoding:
+        """The request's plan, its id and its raw tensors, which are views on `message`; or what will give them.
 
         Raises:
             InvalidArgumentError: no valid message, or one that contradicts itself.
@@ -83,22 +131,28 @@ class RequestDecoder:
                     return template.plan, "", tensors
         return self._decode_anew(message)
 
-    def _decode_anew(self, message: memoryview) -> Decoded:
+    def _decode_anew(self, message: memoryview) -> Decoded | Decoding:
+        decoders = self._decoders
         split = split_request(message)
         if split is None:
-            return _decode_whole(message)
+            if len(message) > LARGE and decoders is not None:
+                return Decoding(decoders.decode(decode_whole, message), None)
+            return decode_whole(message)
         described, encoded_id, spans = split
+        tensors = [message[start:end] for start, end in spans]
+        try:
+            identifier = encoded_id.decode()
+        except UnicodeDecodeError:
+            raise _malformed() from None
+        if len(described) > LARGE and decoders is not None:
+            return Decoding(decoders.decode(decode_whole, described, bool(spans)), (identifier, tensors))
         if len(described) > _MAX_PLAN_BYTES:
             plan = RequestPlan(_parse(described), raw=bool(spans))
         else:
             plan = self._remembered(described, raw=bool(spans))
             if spans and not encoded_id:
                 self._memoize_template(described, message, spans, plan)
-        tensors = [message[start:end] for start, end in spans]
-        try:
-            return plan, encoded_id.decode(), tensors
-        except UnicodeDecodeError:
-            raise _malformed() from None
+        return plan, identifier, tensors
 
     def _remembered(self, described: bytes, *, raw: bool) -> RequestPlan:
         """The plan of a message without id and tensors; remembered unless the message has its tensors elsewhere."""
@@ -136,12 +190,20 @@ def _memoize(memory: dict[K, V], key: K, value: V) -> None:
     memory[key] = value
 
 
-def _decode_whole(message: memoryview) -> Decoded:
-    """The same by protobuf alone, for messages that no usual client sends."""
+def decode_whole(message: Buffer, raw: bool = False) -> Decoded:
+    """The same by protobuf alone: for messages that no usual client sends, and for those decoded elsewhere.
+
+    Args:
+        message: the message.
+        raw: whether it has raw tensors that were left out.
+
+    Raises:
+        InvalidArgumentError: as of `RequestDecoder.decode`.
+    """
     parsed = _parse(bytes(message))
     check_count("raw tensors", len(parsed.raw_input_contents))
     tensors = [memoryview(content) for content in parsed.raw_input_contents]
-    return RequestPlan(parsed, raw=bool(tensors)), parsed.id, tensors
+    return RequestPlan(parsed, raw=raw or bool(tensors)), parsed.id, tensors
 
 
 def _parse(encoded: bytes) -> ModelInferRequest:

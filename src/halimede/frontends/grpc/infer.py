@@ -1,8 +1,10 @@
 """ModelInfer: one request, one response."""
 
+import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from halimede.core.errors import HalimedeError, NotLoadedError, UnsupportedError
 from halimede.core.requests import InferResponse
@@ -11,13 +13,16 @@ from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
 from halimede.frontends.grpc.codec_plan import RequestPlan
-from halimede.frontends.grpc.codec_request import Decoded
+from halimede.frontends.grpc.codec_request import Decoded, Decoding
 from halimede.frontends.grpc.codec_response import encode_extras, with_classes
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.traced import trace_if_sampled
 from halimede.frontends.grpc.transport.call import Call
+from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
+
+logger = logging.getLogger("halimede")
 
 _DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
@@ -35,7 +40,7 @@ class ModelInfer:
     def __init__(
         self,
         engine: Engine,
-        decode: Callable[[memoryview], Decoded],
+        decode: Callable[[memoryview], Decoded | Decoding],
         forward_pattern: HeaderPattern | None,
         regions: Regions,
     ) -> None:
@@ -54,8 +59,31 @@ class ModelInfer:
             decoded = self._decode(message)
         except HalimedeError as error:
             _fail(call, error)
+            return
+        if isinstance(decoded, Decoding):
+            self._answer_later(call, message, decoded)
         else:
             self.answer(call, message, decoded)
+
+    def _answer_later(self, call: Call, message: memoryview, decoding: Decoding) -> None:
+        """Answer when the message is decoded, unless the client gives up before."""
+
+        def done(work: "asyncio.Future[Decoded]") -> None:
+            if call.cancelled or work.cancelled():
+                return
+            call.on_cancel = None
+            try:
+                decoded = decoding.result()
+            except HalimedeError as error:
+                _fail(call, error)
+            else:
+                go_on(call, self.answer, call, message, decoded)
+
+        def leave() -> None:
+            decoding.work.cancel()
+
+        call.on_cancel = leave
+        decoding.work.add_done_callback(done)
 
     def answer(self, call: Call, message: memoryview, decoded: Decoded) -> None:
         """Answer a call whose message is decoded, now or later."""
@@ -116,6 +144,15 @@ class _Answer:
         if self.identifier or response.parameters:
             parts.insert(0, encode_extras(self.identifier, response.parameters))
         call.reply(parts)
+
+
+def go_on(call: Call, work: Callable[..., None], *args: Any) -> None:
+    """Go on with a call in a callback of the loop; what it fails with is logged and ends the call."""
+    try:
+        work(*args)
+    except Exception:  # nobody else would answer
+        logger.exception("The handler of gRPC call %s failed", call.path)
+        call.finish(Status.INTERNAL, "The server failed to handle the call; its log says why")
 
 
 def forwarded_metadata(call: Call, pattern: HeaderPattern) -> dict[str, str]:

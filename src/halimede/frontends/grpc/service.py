@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.grpc import health, reflection
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.codec_request import RequestDecoder
@@ -51,6 +52,7 @@ class ServiceSettings:
         code_upload: clients that may send files of models (`--allow-model-code-upload`).
         request_log: hears of each request of a stream; None for no such log.
         regions: clients' shared memory.
+        decoders: decode large requests.
     """
 
     server_id: str = "triton"
@@ -61,13 +63,14 @@ class ServiceSettings:
     code_upload: CodeUpload = CodeUpload.LOOPBACK
     request_log: RequestLog | None = None
     regions: Regions = field(default_factory=Regions)
+    decoders: Decoders = field(default_factory=Decoders)
 
 
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     """Every method by its full path, for the transport."""
     management = Management(engine, settings.server_id)
     tasks: set[asyncio.Task[None]] = set()
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(settings.decoders)
     regions = settings.regions
     infer = ModelInfer(engine, decoder.decode, settings.forward_pattern, regions)
     stream = ModelStreamInfer(engine, decoder, settings.forward_pattern, regions, settings.request_log)

@@ -4,6 +4,7 @@ Responses of ordinary models go out in the order of their requests, those of dec
 client does not read them, decoupled models are held back, and no more requests are read.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
 from halimede.frontends.grpc.codec_plan import RequestPlan
-from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
+from halimede.frontends.grpc.codec_request import Decoded, Decoding, RequestDecoder, read_id
 from halimede.frontends.grpc.codec_response import (
     encode_extras,
     refusal,
@@ -25,7 +26,7 @@ from halimede.frontends.grpc.codec_response import (
     stream_error,
     stream_parts,
 )
-from halimede.frontends.grpc.infer import forwarded_metadata, response_parts
+from halimede.frontends.grpc.infer import forwarded_metadata, go_on, response_parts
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.on_demand import Loads
 from halimede.frontends.grpc.traced import trace_if_sampled
@@ -95,6 +96,8 @@ class _Stream:
         self._paused = False
         self._congested = False
         self._half_closed = False
+        self._decoding = False  # a message is decoded elsewhere, and those after it wait
+        self._held: deque[memoryview] = deque()  # those that came before the client was made to wait
         self.ended = False
         call.on_message = self._on_message
         call.on_half_close = self._on_half_close
@@ -104,23 +107,70 @@ class _Stream:
     def _on_message(self, message: memoryview) -> None:
         if self.ended:
             return
+        if self._decoding:
+            self._held.append(message)
+            return
         handler = self._handler
         answer = handler.make_answer(self, self._call, len(message))
         self._inflight += answer.cost
         try:
-            answer.plan, answer.identifier, tensors = handler.decode(message)
+            decoded = handler.decode(message)
+        except HalimedeError as error:
+            answer.identifier = read_id(message)
+            self._turns.append(answer)
+            answer.fail(error)
+        else:
+            if isinstance(decoded, Decoding):
+                self._take_later(answer, decoded)
+            else:
+                self._take(answer, decoded)
+        self._pause_if_full()
+
+    def _take_later(self, answer: "_Answer", decoding: Decoding) -> None:
+        """Take a request when it is decoded; messages after it wait, as the order of requests may matter."""
+
+        def done(work: "asyncio.Future[Decoded]") -> None:
+            if self.ended or work.cancelled():
+                return
+            self._decoding = False
+            self._running.discard(answer)
+            self._turns.remove(answer)
+            answer.leave = None
+            try:
+                decoded = decoding.result()
+            except HalimedeError as error:
+                answer.identifier = decoding.identifier
+                self._turns.append(answer)
+                answer.fail(error)
+            else:
+                go_on(self._call, self._take, answer, decoded)
+            while self._held and not self._decoding:
+                self._on_message(self._held.popleft())
+            self._resume_if_free()
+
+        def leave() -> None:
+            decoding.work.cancel()
+
+        answer.leave = leave
+        self._decoding = True
+        self._running.add(answer)
+        self._turns.append(answer)
+        decoding.work.add_done_callback(done)
+
+    def _take(self, answer: "_Answer", decoded: Decoded) -> None:
+        """Take a request."""
+        handler = self._handler
+        answer.plan, answer.identifier, tensors = decoded
+        try:
             self._begin(answer, answer.plan, tensors)
         except NotLoadedError as error:
-            assert answer.plan is not None
             self._running.add(answer)
             self._turns.append(answer)  # until it is known that it needs none
             work = partial(self._begin, answer, answer.plan, tensors)
             answer.leave = handler.loads.then(error, work, answer.fail)
         except HalimedeError as error:
-            answer.identifier = answer.identifier or read_id(message)
             self._turns.append(answer)
             answer.fail(error)
-        self._pause_if_full()
 
     def _begin(self, answer: "_Answer", plan: RequestPlan, tensors: list[memoryview]) -> None:
         """Let the model run a request.
@@ -210,8 +260,8 @@ class _Stream:
         self._resume_if_free()
 
     def _is_full(self) -> bool:
-        """Whether the client does not read what it is sent, or what is in flight is too large."""
-        return not self._call.writable or self._inflight > _LARGEST_INFLIGHT
+        """Whether a message is decoded elsewhere, the client does not read, or what is in flight is too large."""
+        return self._decoding or not self._call.writable or self._inflight > _LARGEST_INFLIGHT
 
     def _pause_if_full(self) -> None:
         if not self._paused and not self.ended and self._is_full():
@@ -227,6 +277,7 @@ class _Stream:
         """Send nothing more, and let the engine know that nobody waits."""
         self.ended = True
         self._turns.clear()
+        self._held.clear()
         running, self._running = self._running, set()
         for answer in running:
             if answer.leave is not None:
@@ -235,7 +286,7 @@ class _Stream:
                 answer.request.cancel()
 
     def _finish_if_done(self) -> None:
-        if self._half_closed and not self.ended and not self._running and not self._turns:
+        if self._half_closed and not self.ended and not (self._running or self._turns or self._held):
             self.ended = True
             self._call.finish()
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import ParameterValue
 from halimede.core.trace_context import TRACEPARENT
+from halimede.frontends.decoders import Decoders
 from halimede.frontends.grpc.codec_plan import RequestPlan as GrpcPlan
 from halimede.frontends.grpc.codec_request import RequestDecoder as GrpcDecoder
 from halimede.frontends.grpc.infer import ModelInfer
@@ -204,6 +205,7 @@ class GrpcReader:
         models: RemoteModels,
         forward_pattern: HeaderPattern | None,
         regions: Regions,
+        decoders: Decoders,
         relay: UnaryMethod,
         *,
         logged: bool,
@@ -214,12 +216,13 @@ class GrpcReader:
             models: the models.
             forward_pattern: as of `ModelInfer`.
             regions: as of `ModelInfer`.
+            decoders: decode large requests.
             relay: has the engine's process answer calls.
             logged: as of `HttpReader`.
         """
         self._logged = logged
         self._models = models
-        self._decode = GrpcDecoder().decode
+        self._decode = GrpcDecoder(decoders).decode
         engine: Any = models
         self._infer = ModelInfer(engine, self._decode, forward_pattern, regions)
         self._forms_allowed = forward_pattern is None and not logged
@@ -234,10 +237,12 @@ class GrpcReader:
             self._relay(call, message)
             return
         try:
-            decoded = plan, identifier, tensors = self._decode(message)
-        except HalimedeError:  # which the engine's process says in full
+            decoded = self._decode(message)
+        except (NotHereError, HalimedeError):  # which the engine's process says in full
             self._relay(call, message)
             return
+        assert isinstance(decoded, tuple), "large messages are decoded in the engine's process"
+        plan, identifier, tensors = decoded
         form = self._forms.get(plan)
         if form is not None and len(tensors) == len(plan.inputs):
             call.relayed = True
