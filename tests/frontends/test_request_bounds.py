@@ -13,7 +13,13 @@ from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.http.codec import json_text
 from halimede.frontends.http.codec.generate_request import read_generate_request
-from halimede.frontends.http.codec.json_text import check_values, parse_json
+from halimede.frontends.http.codec.json_text import (
+    MAX_DOCUMENT_ELEMENTS,
+    MAX_DOCUMENT_VALUES,
+    check_values,
+    parse_document,
+    parse_json,
+)
 from halimede.frontends.http.codec.request_plan import read_plan
 from halimede.frontends.request_bounds import MAX_ENTRIES
 
@@ -186,3 +192,22 @@ def test_json_that_simdjson_reads_is_counted_too() -> None:
     entry = b'{"name":"i","datatype":"FP32","shape":[1],"data":[%b]}' % numbers
     with pytest.raises(InvalidArgumentError, match="arrays and objects"):
         read_plan(b'{"inputs":[%b]}' % entry, MAX_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"[" + b"[]," * MAX_DOCUMENT_VALUES + b"[]]", "arrays and objects"),
+        (b"[" + b'"",' * MAX_DOCUMENT_VALUES + b'""]', "strings"),
+        (b"[" + b"1," * MAX_DOCUMENT_ELEMENTS + b"1]", "elements and members"),
+    ],
+)
+def test_documents_without_tensors_have_few_values(text: bytes, kind: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=kind):
+        parse_document(text)
+    assert parse_json(text)
+
+
+def test_documents_without_tensors_may_have_long_strings() -> None:
+    text = json.dumps({"text": "[{," * MAX_DOCUMENT_ELEMENTS + '\\"'})
+    assert parse_document(text.encode()) == json.loads(text)

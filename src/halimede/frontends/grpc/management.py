@@ -1,15 +1,21 @@
 """Every unary method of the service but ModelInfer: health, metadata, configuration, statistics, repository."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError, Message
 
 from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError, UnsupportedError
+from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.versions import parse_version
+from halimede.frontends.load_request import LoadRequest
+
+Parsed = TypeVar("Parsed", bound=Message)
 
 
 class Management:
@@ -77,11 +83,9 @@ class Management:
             response.models.add(name=row.name, version=row.version or "", state=row.state, reason=row.reason)
         return response
 
-    async def load(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
+    async def load(self, request: LoadRequest) -> pb.RepositoryModelLoadResponse:
         """Load a model, or load it anew; returns when that is done."""
-        if request.repository_name:
-            raise _no_repositories()
-        await self._lifecycle.load(request.model_name, load_parameters(request.parameters))
+        await self._lifecycle.load(request.name, request.parameters)
         return pb.RepositoryModelLoadResponse()
 
     async def unload(self, request: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
@@ -92,12 +96,32 @@ class Management:
         return pb.RepositoryModelUnloadResponse()
 
 
-def load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
-    """The parameters of a load request, as `lifecycle.load` takes them.
+def read_load_request(message: Buffer) -> LoadRequest:
+    """The request that a RepositoryModelLoadRequest spells.
 
     Raises:
-        HalimedeError: one is none of its parameters.
+        HalimedeError: it is no such message, names a repository, or has another parameter.
     """
+    request = parse_message(pb.RepositoryModelLoadRequest, message)
+    if request.repository_name:
+        raise _no_repositories()
+    return LoadRequest.of(request.model_name, _load_parameters(request.parameters))
+
+
+def parse_message(kind: type[Parsed], message: Buffer) -> Parsed:
+    """The message.
+
+    Raises:
+        InvalidArgumentError: the bytes are no such message.
+    """
+    try:
+        return kind.FromString(bytes(message))
+    except DecodeError:
+        msg = f"Unable to parse request: it is not a valid {kind.DESCRIPTOR.name} message"
+        raise InvalidArgumentError(msg) from None
+
+
+def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")

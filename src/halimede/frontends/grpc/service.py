@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.core.uploads import CodeUpload
@@ -19,18 +19,21 @@ from halimede.frontends.grpc.codec_request import RequestDecoder
 from halimede.frontends.grpc.health_pb2 import HealthCheckRequest
 from halimede.frontends.grpc.infer import ModelInfer
 from halimede.frontends.grpc.log_settings import log_settings
-from halimede.frontends.grpc.management import Management, load_parameters
+from halimede.frontends.grpc.management import Management, parse_message, read_load_request
 from halimede.frontends.grpc.shared_memory import SharedMemory
 from halimede.frontends.grpc.stream import ModelStreamInfer
 from halimede.frontends.grpc.trace_settings import trace_setting
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
+from halimede.frontends.load_request import LARGE as LARGE_LOAD
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
-from halimede.repository.overrides import code_in
 
 logger = logging.getLogger("halimede")
+
+_MAX_MESSAGE: Final = 1_048_576
+"""Bytes of a message that has neither tensors nor files."""
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _HEALTH: Final = "/grpc.health.v1.Health/"
@@ -99,9 +102,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         ),
         "RepositoryModelLoad": (
             "model-repository",
-            _answering_later_to(
-                pb.RepositoryModelLoadRequest, partial(_load, management, settings.code_upload), tasks
-            ),
+            _answering_later_to(partial(_load, management, settings.code_upload, settings.decoders), tasks),
         ),
         "RepositoryModelUnload": (
             "model-repository",
@@ -160,11 +161,14 @@ def _answering(request: type[Request], answer: Callable[[Request], Message]) -> 
 
 
 async def _load(
-    management: Management, upload: CodeUpload, request: pb.RepositoryModelLoadRequest, peer: str
+    management: Management, upload: CodeUpload, decoders: Decoders, message: memoryview, peer: str
 ) -> pb.RepositoryModelLoadResponse:
     """Load a model for a client that may send what it has sent."""
-    if code := code_in(load_parameters(request.parameters)):
-        upload.check(peer, code)
+    if len(message) > LARGE_LOAD:
+        request = await decoders.decode(read_load_request, message)
+    else:
+        request = read_load_request(message)
+    request.check(upload, peer)
     return await management.load(request)
 
 
@@ -174,22 +178,21 @@ def _answering_later(
     tasks: set[asyncio.Task[None]],
 ) -> UnaryMethod:
     """A method that answers each call as `_answering_later_to`, whoever asks."""
-    return _answering_later_to(request, lambda message, _peer: answer(message), tasks)
+    return _answering_later_to(lambda message, _peer: answer(_parse(request, message)), tasks)
 
 
 def _answering_later_to(
-    request: type[Request],
-    answer: Callable[[Request, str], Coroutine[Any, Any, Message]],
+    answer: Callable[[memoryview, str], Coroutine[Any, Any, Message]],
     tasks: set[asyncio.Task[None]],
 ) -> UnaryMethod:
-    """A method that answers each call when a coroutine has done the work; it is told the client's address.
+    """A method that answers each call when a coroutine has done the work; it gets the message and the client's address.
 
     The work goes on when the client gives up: half a load would help nobody.
     """
 
     async def work(call: Call, message: memoryview) -> None:
         try:
-            response = await answer(_parse(request, message), call.peer)
+            response = await answer(message, call.peer)
         except HalimedeError as error:
             call.finish(error.code.grpc_status, error.message)
         except Exception as error:
@@ -207,11 +210,15 @@ def _answering_later_to(
 
 
 def _parse(request: type[Request], message: memoryview) -> Request:
-    try:
-        return request.FromString(bytes(message))
-    except DecodeError:
-        msg = f"Unable to parse request: it is not a valid {request.DESCRIPTOR.name} message"
-        raise InvalidArgumentError(msg) from None
+    """A message that is small, if it is right.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
+    if len(message) > _MAX_MESSAGE:
+        name = request.DESCRIPTOR.name
+        raise InvalidArgumentError(f"a {name} has {len(message)} bytes, and {_MAX_MESSAGE} are the most")
+    return parse_message(request, message)
 
 
 def _restricted(method: Method, restriction: Restriction) -> Method:

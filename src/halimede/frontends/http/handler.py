@@ -1,7 +1,5 @@
 """Answers every call of the HTTP front end."""
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -10,7 +8,6 @@ import orjson
 from halimede.config.document import config_document
 from halimede.core.errors import (
     HalimedeError,
-    InternalError,
     InvalidArgumentError,
     NotFoundError,
     NotLoadedError,
@@ -18,8 +15,9 @@ from halimede.core.errors import (
 )
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions, trace_settings
-from halimede.frontends.http.answers import BackgroundAnswers, refuse_restricted, respond_error
-from halimede.frontends.http.codec.json_text import NestingError, parse_json
+from halimede.frontends.http.answers import BackgroundAnswers, answer_later, refuse_restricted, respond_error
+from halimede.frontends.http.codec.json_text import NestingError, TooManyValuesError, parse_document
+from halimede.frontends.http.codec.load_parameters import read_load_request, read_parameters
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
@@ -34,9 +32,9 @@ from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.shared_memory import SharedMemoryCalls
 from halimede.frontends.http.trace_changes import read_trace_changes, trace_document
 from halimede.frontends.http.transport.exchange import Exchange, Handler
-from halimede.repository.overrides import code_in
+from halimede.frontends.load_request import LARGE as LARGE_LOAD
+from halimede.frontends.load_request import LoadRequest
 
-_FILE: Final = "file:"
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 
@@ -198,7 +196,7 @@ class _Frontend:
         msg = "Invalid value for 'ready': expected a boolean"
         try:
             ready = self._document(exchange).get("ready", False)
-        except NestingError:  # 'ready' is the only member that there is to be nested
+        except (NestingError, TooManyValuesError):  # 'ready' is the only member that there is to have so many
             raise InvalidArgumentError(msg) from None
         if not isinstance(ready, bool):
             raise InvalidArgumentError(msg)
@@ -214,18 +212,26 @@ class _Frontend:
 
     def _load(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
-        parameters = _load_parameters(self._parameters(exchange))
-        if code := code_in(parameters):
-            self._settings.code_upload.check(exchange.peer, code)
-        self._answer_in_background(exchange, self._load_model(exchange, route.model, parameters))
+        self._check_size(exchange)
 
-    async def _load_model(self, exchange: Exchange, name: str, parameters: dict[str, str | bytes]) -> None:
-        await self._lifecycle.load(name, parameters)
+        def load(request: LoadRequest) -> None:
+            exchange.on_disconnect = None  # what has begun is seen through
+            request.check(self._settings.code_upload, exchange.peer)
+            self._answer_in_background(exchange, self._load_model(exchange, route.model, request))
+
+        if len(exchange.body) > LARGE_LOAD:
+            answer_later(exchange, self._settings.decoders.decode(read_load_request, exchange.body), load)
+        else:
+            load(read_load_request(exchange.body))
+
+    async def _load_model(self, exchange: Exchange, name: str, request: LoadRequest) -> None:
+        await self._lifecycle.load(name, request.parameters)
         exchange.respond(200)
 
     def _unload(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
-        dependents = self._parameters(exchange).get("unload_dependents", False)
+        self._check_size(exchange)
+        dependents = read_parameters(exchange.body).get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgumentError("Invalid value for 'unload_dependents': expected a boolean")
         self._answer_in_background(exchange, self._unload_model(exchange, route.model, dependents))
@@ -260,15 +266,12 @@ class _Frontend:
 
     def _json(self, exchange: Exchange) -> Any:
         """What the body says."""
+        self._check_size(exchange)
+        return parse_document(exchange.body)
+
+    def _check_size(self, exchange: Exchange) -> None:
         if len(exchange.body) > self._settings.max_input_size:
             raise too_large(len(exchange.body), self._settings.max_input_size)
-        return parse_json(exchange.body)
-
-    def _parameters(self, exchange: Exchange) -> dict[str, Any]:
-        parameters = self._document(exchange).get("parameters", {})
-        if not isinstance(parameters, dict):
-            raise InvalidArgumentError("attempt to get members for non-object")
-        return parameters
 
 
 def _respond_json(exchange: Exchange, document: Any) -> None:
@@ -278,23 +281,3 @@ def _respond_json(exchange: Exchange, document: Any) -> None:
 def _refuse_repository(route: Route) -> None:
     if route.repository:
         raise UnsupportedError("'repository_name' specification is not supported")
-
-
-def _load_parameters(parameters: dict[str, Any]) -> dict[str, str | bytes]:
-    """The parameters of a load request, files decoded."""
-    found: dict[str, str | bytes] = {}
-    for key, value in parameters.items():
-        if key == "config" and isinstance(value, dict):
-            found[key] = orjson.dumps(value).decode()
-        elif not isinstance(value, str):
-            raise InternalError("attempt to access JSON non-string as string")
-        elif key == "config":
-            found[key] = value
-        elif key.startswith(_FILE):
-            try:
-                found[key] = base64.b64decode(value, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise InvalidArgumentError(f"'{key}' is not base64: {error}") from None
-        else:
-            raise InternalError("unexpected error on creating Triton parameter")
-    return found

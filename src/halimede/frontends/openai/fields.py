@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.http.codec.json_text import parse_document
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.openai.errors import FieldError
 
@@ -49,7 +49,7 @@ def read_object(body: Buffer, max_bytes: int) -> dict[str, Any]:
     """
     if len(body) > max_bytes:
         raise too_large(len(body), max_bytes)
-    document = parse_json(body)
+    document = parse_document(body)
     if not isinstance(document, dict):
         raise FieldError("", "the request body must be a JSON object")
     return document

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_json
+from halimede.frontends.http.codec.json_text import parse_document
 from halimede.frontends.http.codec.request import too_large
 
 TARGET_MODEL: Final = "x-amzn-sagemaker-target-model"
@@ -42,7 +42,7 @@ def read_load_request(body: Buffer, headers: Mapping[str, str], max_bytes: int) 
     """
     if len(body) > max_bytes:
         raise too_large(len(body), max_bytes)
-    document = parse_json(body) if body else {}
+    document = parse_document(body) if body else {}
     if not isinstance(document, dict):
         raise InvalidArgumentError(f"the request to load a model is not a JSON object; {_EXPECTED}")
     return LoadRequest(_text(document, "model_name"), _text(document, "url"), _alias(headers))

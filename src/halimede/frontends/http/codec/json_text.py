@@ -16,13 +16,19 @@ from halimede.frontends.http.codec.json_faults import find_fault
 MAX_NESTING: Final = 100
 
 MAX_ARRAYS: Final = 4_194_304
-"""Arrays and objects of a text."""
+"""Arrays and objects of a text with tensors."""
 
 MAX_STRINGS: Final = 8_388_608
-"""Strings of a text, names of members among them."""
+"""Strings of a text with tensors, names of members among them."""
 
-COUNTED_BYTES: Final = 2 * MAX_ARRAYS
-"""In a shorter text there cannot be so many."""
+MAX_DOCUMENT_VALUES: Final = 131_072
+"""Arrays and objects of a text without tensors, and strings of it."""
+
+MAX_DOCUMENT_ELEMENTS: Final = 1_048_576
+"""Elements of arrays and members of objects of a text without tensors, all together."""
+
+COUNTED_BYTES: Final = 262_144
+"""Shorter texts are read in some milliseconds, whatever they consist of."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 
@@ -48,28 +54,34 @@ class TooManyValuesError(InvalidArgumentError):
 
 
 def check_values(data: Buffer) -> None:
-    """Refuse a text with so many values that they take many times the memory of the text.
+    """Refuse a text with tensors that has so many values that they take many times the memory of the text.
 
     Raises:
         TooManyValuesError: it has more arrays and objects, or strings.
     """
-    if len(data) < COUNTED_BYTES:
-        return
+    if len(data) > COUNTED_BYTES:
+        _check_counts(data, MAX_ARRAYS, MAX_STRINGS, len(data))
+
+
+def _check_counts(data: Buffer, arrays: int, strings: int, elements: int) -> None:
     text = np.frombuffer(data, np.uint8)
     quotes = text == ord('"')
     escaped = np.count_nonzero(
         quotes[1:] & (text[:-1] == ord("\\"))
     )  # or after a backslash that is escaped itself
-    if np.count_nonzero(quotes) - escaped > 2 * MAX_STRINGS:
-        raise TooManyValuesError("strings", MAX_STRINGS)
-    if _count_opened(text) > MAX_ARRAYS:  # those in strings among them
-        outside = _STRING.sub(b"", bytes(data))
-        if _count_opened(np.frombuffer(outside, np.uint8)) > MAX_ARRAYS:
-            raise TooManyValuesError("arrays and objects", MAX_ARRAYS)
+    if np.count_nonzero(quotes) - escaped > 2 * strings:
+        raise TooManyValuesError("strings", strings)
+    if _count(text, "[{") <= arrays and _count(text, ",") < elements:  # those in strings among them
+        return
+    text = np.frombuffer(_STRING.sub(b"", bytes(data)), np.uint8)
+    if _count(text, "[{") > arrays:
+        raise TooManyValuesError("arrays and objects", arrays)
+    if _count(text, ",") >= elements:
+        raise TooManyValuesError("elements and members", elements)
 
 
-def _count_opened(text: Array) -> int:
-    return int(np.count_nonzero(text == ord("[")) + np.count_nonzero(text == ord("{")))
+def _count(text: Array, characters: str) -> int:
+    return sum(int(np.count_nonzero(text == ord(each))) for each in characters)
 
 
 def parse_json(data: Buffer) -> Any:
@@ -112,6 +124,18 @@ def exact_integers(data: Buffer) -> Any:
         return _parse_with_tokens(text, error)
     _check_nesting(value)
     return value
+
+
+def parse_document(data: Buffer) -> Any:
+    """As `parse_json`, of a text without tensors, which has few values however long its strings are.
+
+    Raises:
+        InvalidArgumentError, NestingError: as of `parse_json`.
+        TooManyValuesError: it has more than a few.
+    """
+    if len(data) > COUNTED_BYTES:
+        _check_counts(data, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_ELEMENTS)
+    return parse_json(data)
 
 
 class Members(list[tuple[str, Any]]):

@@ -1,0 +1,49 @@
+"""What a request to load a model brings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pickle import PickleBuffer
+from typing import Any, Final
+
+from halimede.core.uploads import CodeUpload
+from halimede.repository.overrides import code_in
+
+LARGE: Final = 16_384
+"""Bytes of a request that take about a millisecond to read, if they are a configuration; more are read elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """A request to load a model.
+
+    Attributes:
+        name: the model; "" if the request does not tell.
+        parameters: as `lifecycle.load` takes them.
+        code: what of them may be code, in words; "" for nothing.
+    """
+
+    name: str
+    parameters: Mapping[str, str | bytes]
+    code: str
+
+    @classmethod
+    def of(cls, name: str, parameters: Mapping[str, str | bytes]) -> "LoadRequest":
+        """The request with these parameters."""
+        return cls(name, parameters, code_in(parameters))
+
+    def __reduce__(self) -> Any:
+        # files are not copied on their way to another process
+        parameters = {
+            key: PickleBuffer(value) if isinstance(value, bytes) else value
+            for key, value in self.parameters.items()
+        }
+        return LoadRequest, (self.name, parameters, self.code)
+
+    def check(self, upload: CodeUpload, peer: str) -> None:
+        """Nothing, if a client at this address may send what it has sent.
+
+        Raises:
+            PermissionDeniedError: it may not.
+        """
+        if self.code:
+            upload.check(peer, self.code)
