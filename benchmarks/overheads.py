@@ -12,6 +12,7 @@ import orjson
 from benchmarks.processes import cores, pinned
 from benchmarks.workload import Compare, Sample, Sides, Workload
 from halimede.frontends.console.snapshot import Snapshots
+from halimede.frontends.steps_of_work import whole
 from halimede.hosting.metering.store import MetricStore
 from halimede.hosting.metering.variant import VariantMeter
 from tests.frontends.http.models import ECHO, serve_models
@@ -67,7 +68,7 @@ def snapshots(seconds: float) -> Iterator[Sides]:
             def take() -> Sample:
                 end, taken, begun = time.monotonic() + seconds, 0, time.thread_time()
                 while time.monotonic() < end:
-                    orjson.dumps(console.take())
+                    orjson.dumps(whole(console.take()))
                     taken += 1
                 return Sample((time.thread_time() - begun) / taken * 1e3)
 

@@ -1,3 +1,4 @@
+import asyncio
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from halimede.frontends.family import Family
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from tests.support.batches import ran
+from tests.support.waiting import wait_until_async
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 
@@ -360,9 +362,12 @@ def test_the_port_answers_as_tritonservers_does(
     def respond(code: int, parts: tuple[bytes, ...] = (), content_type: str = "") -> None:
         responses.append((code, b"".join(parts), content_type))
 
-    Metrics(engine, MetricsSettings()).answer(
-        cast("Exchange", SimpleNamespace(method=method, path=path, headers={}, respond=respond))
-    )
+    async def ask() -> None:
+        request = SimpleNamespace(method=method, path=path, headers={}, closed=False, respond=respond)
+        Metrics(engine, MetricsSettings()).answer(cast("Exchange", request))
+        await wait_until_async(lambda: bool(responses), "the answer")
+
+    asyncio.run(ask())
     [(code, body, content_type)] = responses
     assert (code, bool(body), content_type) == (status, filled, media_type)
 

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import cast
@@ -18,6 +19,7 @@ from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.metrics import FAMILIES, Metrics, MetricsSettings
 from halimede.frontends.openmetrics import CONTENT_TYPE, is_wanted
 from tests.frontends.test_metrics import ALL_FAMILIES, FakeModel, answered, fake_engine
+from tests.support.waiting import wait_until_async
 
 PARSE: Callable[[str], Iterable[Metric]] = parser.text_string_to_metric_families
 
@@ -143,8 +145,15 @@ def test_port_of_metrics_answers_in_the_format_that_is_asked_for(
     def respond(code: int, parts: tuple[bytes, ...] = (), content_type: str = "") -> None:
         responses.append((code, b"".join(parts), content_type))
 
-    request = SimpleNamespace(method="GET", path="/metrics", headers={"accept": accept}, respond=respond)
-    Metrics(fake_engine(), MetricsSettings()).answer(cast("Exchange", request))
+    request = SimpleNamespace(
+        method="GET", path="/metrics", headers={"accept": accept}, closed=False, respond=respond
+    )
+
+    async def ask() -> None:
+        Metrics(fake_engine(), MetricsSettings()).answer(cast("Exchange", request))
+        await wait_until_async(lambda: bool(responses), "the answer")
+
+    asyncio.run(ask())
     [(code, body, media_type)] = responses
     assert (code, media_type) == (200, content_type)
     assert is_last(body)

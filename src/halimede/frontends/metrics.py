@@ -5,10 +5,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from math import isnan
+from typing import Final
 
 from halimede.engine.engine import Engine
 from halimede.engine.histogram import Exemplar, Histogram
@@ -19,8 +20,9 @@ from halimede.frontends import cache_metrics, openmetrics, text_metrics, traffic
 from halimede.frontends.family import Family
 from halimede.frontends.gauges import CpuUtilization, memory_bytes
 from halimede.frontends.gpu_gauges import GpuGauges, GpuSample
-from halimede.frontends.http.answers import error_body
+from halimede.frontends.http.answers import AnswerInSteps, error_body
 from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.steps_of_work import in_steps
 from halimede.frontends.traffic import Traffic
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -294,6 +296,10 @@ FAMILIES = (
 """The families of every scrape; where there are GPUs, those of `GPUS` come with them, and with a response cache those
 of `cache_metrics`, and with a language model those of `text_metrics`."""
 
+_PIECE_LINES: Final = 500
+_PIECE_MODELS: Final = 200
+"""What takes about a millisecond."""
+
 
 class Metrics:
     """The metrics of one server."""
@@ -317,53 +323,64 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics as they stand, in Prometheus' text format."""
-        return ("\n".join(self._lines()) + "\n").encode()
+        return b"".join(_encoded(lines) for lines in self._pieces())
 
     def render_openmetrics(self) -> bytes:
         """The same in OpenMetrics' text format, and requests that are traced as exemplars in the histograms."""
-        return ("\n".join(openmetrics.openmetrics(self._lines(), self._exemplars())) + "\n").encode()
+        return b"".join(_encoded(lines) for lines in self._openmetrics())
 
-    def _lines(self) -> list[str]:
-        settings = self._settings
-        models = [(model, labels(model)) for model in self._engine.lifecycle.loaded_models()]
+    def _openmetrics(self) -> Iterator[list[str]]:
+        lines = openmetrics.openmetrics(chain.from_iterable(self._pieces()), self._exemplars())
+        while piece := list(islice(lines, _PIECE_LINES)):
+            yield piece
+
+    def _pieces(self) -> Iterator[list[str]]:
+        """The lines, in pieces of about a millisecond of work: there may be thousands of models."""
         lines: list[str] = []
+        for more in self._families():
+            lines += more
+            if len(lines) >= _PIECE_LINES or not more:
+                yield lines
+                lines = []
+        yield lines
+
+    def _families(self) -> Iterator[list[str]]:
+        """The lines of each family, in such pieces; an empty one after so much work without lines."""
+        settings = self._settings
+        models: list[tuple[ServedModel, str]] = []
+        for number, model in enumerate(self._engine.lifecycle.loaded_models(), 1):
+            models.append((model, labels(model)))
+            if number % _PIECE_MODELS == 0:
+                yield []
         for each in (*COUNTERS, *(DURATIONS if settings.counter_latencies else ())):
-            _add(lines, each.family, ((text, each.value(model.statistics)) for model, text in models))
-        _add(lines, TOKENS, _tokens(models))
-        _add(lines, FAILURES, _failures(models))
-        _add(lines, PENDING, ((text, model.pending) for model, text in models))
-        _add(lines, LOAD_DURATION, ((text, model.statistics.load_ns / 1e9) for model, text in models))
+            yield from _family(each.family, ((text, each.value(model.statistics)) for model, text in models))
+        yield from _family(TOKENS, _tokens(models))
+        yield from _family(FAILURES, _failures(models))
+        yield from _family(PENDING, ((text, model.pending) for model, text in models))
+        yield from _family(LOAD_DURATION, ((text, model.statistics.load_ns / 1e9) for model, text in models))
         for histogram in (*HISTOGRAMS, *((FIRST_RESPONSE,) if settings.histogram_latencies else ())):
-            _start(lines, histogram.family)
-            for model, text in models:
-                _add_histogram(lines, histogram.family.name, text, histogram.value(model.statistics))
+            found = ((text, histogram.value(model.statistics)) for model, text in models)
+            yield from _histogram_family(histogram.family, found)
         if settings.summary_quantiles is not None:
             for summary in SUMMARIES:
-                _start(lines, summary.family)
-                for model, text in models:
-                    if model.statistics.summaries is not None:
-                        observed = summary.value(model.statistics.summaries)
-                        _add_summary(lines, summary.family.name, text, observed, settings.summary_quantiles)
+                yield from _summary_family(summary, models, settings.summary_quantiles)
         for family, values in text_metrics.samples(models):
-            _add(lines, family, values)
+            yield from _family(family, values)
         for family, histograms in text_metrics.histograms(models):
-            _start(lines, family)
-            for text, seconds in histograms:
-                _add_histogram(lines, family.name, text, seconds)
-        self._add_cache(lines, models)
-        self._add_memory(lines)
-        self._add_tracing(lines)
+            yield from _histogram_family(family, histograms)
+        yield from self._cache(models)
+        yield from self._memory()
+        yield from self._traces()
         busy = self._engine.lifecycle.busy_wait
         waits = (("server", busy.server_ns), ("workers", busy.workers_ns))
-        _add(lines, BUSY_WAIT, ((f'side="{side}"', spent / 1e9) for side, spent in waits))
+        yield from _family(BUSY_WAIT, ((f'side="{side}"', spent / 1e9) for side, spent in waits))
         executing = ((text, model.inflight - model.pending) for model, text in models)
-        _add(lines, EXECUTING, executing)
+        yield from _family(EXECUTING, executing)
         slow = ((text, sum(each.slow_s > 0 for each in model.activity())) for model, text in models)
-        _add(lines, SLOW_EXECUTIONS, slow)
-        self._add_traffic(lines)
-        self._add_gauges(lines)
-        lines += self._engine.custom_metrics.lines()
-        return lines
+        yield from _family(SLOW_EXECUTIONS, slow)
+        yield from self._requests()
+        yield from self._gauges()
+        yield list(self._engine.custom_metrics.lines())
 
     def _exemplars(self) -> dict[str, Exemplar]:
         """Name and labels of buckets of histograms → an observation that is traced."""
@@ -380,37 +397,36 @@ class Metrics:
         if exchange.method != "GET":
             exchange.respond(405, (error_body("Method Not Allowed"),), "application/json")
         elif exchange.path in ("/metrics", "/metrics/"):
-            if openmetrics.is_wanted(exchange.headers.get("accept", "")):
-                exchange.respond(200, (self.render_openmetrics(),), openmetrics.CONTENT_TYPE)
-            else:
-                exchange.respond(200, (self.render(),), CONTENT_TYPE)
+            wanted = openmetrics.is_wanted(exchange.headers.get("accept", ""))
+            content_type = openmetrics.CONTENT_TYPE if wanted else CONTENT_TYPE
+
+            def respond(parts: list[bytes]) -> None:
+                exchange.respond(200, parts, content_type)
+
+            pieces = self._openmetrics() if wanted else self._pieces()
+            AnswerInSteps(exchange, in_steps(pieces, _encoded, 1), respond).take()
         else:
             exchange.respond(200, content_type=CONTENT_TYPE)
 
-    def _add_cache(self, lines: list[str], models: Sequence[tuple[ServedModel, str]]) -> None:
+    def _cache(self, models: Sequence[tuple[ServedModel, str]]) -> Iterator[list[str]]:
         cache = self._engine.lifecycle.cache
         if cache is None:
             return
         models = cache_metrics.cached(models)
         for family, samples in cache_metrics.counters(models, durations=self._settings.counter_latencies):
-            _add(lines, family, samples)
+            yield from _family(family, samples)
         for family, samples in cache_metrics.gauges(cache):
-            _add(lines, family, samples)
+            yield from _family(family, samples)
         quantiles = self._settings.summary_quantiles
         for summary in cache_metrics.SUMMARIES if quantiles is not None else ():
-            _start(lines, summary.family)
-            for model, text in models:
-                if model.statistics.summaries is not None:
-                    observed = summary.value(model.statistics.summaries)
-                    _add_summary(lines, summary.family.name, text, observed, quantiles or ())
+            yield from _summary_family(summary, models, quantiles or ())
 
-    def _add_memory(self, lines: list[str]) -> None:
+    def _memory(self) -> Iterator[list[str]]:
         memory = self._engine.lifecycle.memory
         held = Counter[tuple[str, int]]()
         for holding in memory.ledger:
             held[holding.name, holding.version] += holding.total
-        _add(
-            lines,
+        yield from _family(
             MODEL_MEMORY,
             (
                 (f'model="{_escaped(name)}",version="{version}"', size)
@@ -418,38 +434,38 @@ class Metrics:
             ),
         )
         budget = memory.ledger.budget
-        _add(lines, MODEL_MEMORY_BUDGET, () if budget is None else (("", budget),))
-        _add(lines, MODEL_LOADS, (("", memory.loads),))
-        _add(lines, MODEL_EVICTIONS, (("", memory.evictions),))
+        yield from _family(MODEL_MEMORY_BUDGET, () if budget is None else (("", budget),))
+        yield from _family(MODEL_LOADS, (("", memory.loads),))
+        yield from _family(MODEL_EVICTIONS, (("", memory.evictions),))
 
-    def _add_tracing(self, lines: list[str]) -> None:
+    def _traces(self) -> Iterator[list[str]]:
         dropped = self._engine.tracing.dropped
-        _add(lines, TRACES_DROPPED, () if dropped is None else (("", dropped),))
+        yield from _family(TRACES_DROPPED, () if dropped is None else (("", dropped),))
 
-    def _add_traffic(self, lines: list[str]) -> None:
+    def _requests(self) -> Iterator[list[str]]:
         traffic = self._traffic
-        _add(lines, HTTP_REQUESTS, traffic_metrics.http_requests(traffic))
-        _add(lines, GRPC_REQUESTS, traffic_metrics.grpc_requests(traffic))
-        _add(lines, IN_FLIGHT, traffic_metrics.in_flight(traffic))
-        _add(lines, CONNECTIONS, traffic_metrics.open_connections(traffic))
-        _add(lines, REFUSED_CONNECTIONS, traffic_metrics.refused_connections(traffic))
+        yield from _family(HTTP_REQUESTS, traffic_metrics.http_requests(traffic))
+        yield from _family(GRPC_REQUESTS, traffic_metrics.grpc_requests(traffic))
+        yield from _family(IN_FLIGHT, traffic_metrics.in_flight(traffic))
+        yield from _family(CONNECTIONS, traffic_metrics.open_connections(traffic))
+        yield from _family(REFUSED_CONNECTIONS, traffic_metrics.refused_connections(traffic))
         inflight = self._engine.inflight
-        _add(lines, REFUSED_REQUESTS, () if inflight is None else (("", inflight.refused),))
-        _add(lines, RESIDENT_MEMORY, traffic_metrics.resident_memory())
-        _add(lines, OPEN_FILES, traffic_metrics.open_files())
+        yield from _family(REFUSED_REQUESTS, () if inflight is None else (("", inflight.refused),))
+        yield from _family(RESIDENT_MEMORY, traffic_metrics.resident_memory())
+        yield from _family(OPEN_FILES, traffic_metrics.open_files())
 
-    def _add_gauges(self, lines: list[str]) -> None:
+    def _gauges(self) -> Iterator[list[str]]:
         memory = memory_bytes() if self._settings.cpu else None
         if memory is not None:
-            _add(lines, CPU_UTILIZATION, (("", self._cpu.read()),))
-            _add(lines, CPU_MEMORY_TOTAL, (("", memory[0]),))
-            _add(lines, CPU_MEMORY_USED, (("", memory[1]),))
-        _add(lines, PINNED_TOTAL, (("", self._settings.pinned_memory_bytes),))
-        _add(lines, PINNED_USED, (("", 0),))
+            yield from _family(CPU_UTILIZATION, (("", self._cpu.read()),))
+            yield from _family(CPU_MEMORY_TOTAL, (("", memory[0]),))
+            yield from _family(CPU_MEMORY_USED, (("", memory[1]),))
+        yield from _family(PINNED_TOTAL, (("", self._settings.pinned_memory_bytes),))
+        yield from _family(PINNED_USED, (("", 0),))
         if self._gpus is not None:
             samples = self._gpus.samples
             for each in GPUS:
-                _add(lines, each.family, _gpu_samples(each, samples))
+                yield from _family(each.family, _gpu_samples(each, samples))
 
 
 def labels(model: ServedModel, **more: str) -> str:
@@ -488,15 +504,48 @@ def _tokens(models: Sequence[tuple[ServedModel, str]]) -> Iterable[tuple[str, in
             yield labels(model, kind="padding"), model.statistics.padding
 
 
-def _start(lines: list[str], family: Family) -> None:
-    lines.append(f"# HELP {family.name} {family.help}")
-    lines.append(f"# TYPE {family.name} {family.type}")
+def _encoded(lines: list[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode() if lines else b""
 
 
-def _add(lines: list[str], family: Family, samples: Iterable[tuple[str, int | float]]) -> None:
-    _start(lines, family)
+def _head(family: Family) -> list[str]:
+    return [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.type}"]
+
+
+def _family(family: Family, samples: Iterable[tuple[str, int | float]]) -> Iterator[list[str]]:
+    lines = _head(family)
     for text, value in samples:
         lines.append(f"{family.name}{{{text}}} {value}" if text else f"{family.name} {value}")
+        if len(lines) >= _PIECE_LINES:
+            yield lines
+            lines = []
+    yield lines
+
+
+def _histogram_family(family: Family, samples: Iterable[tuple[str, Histogram]]) -> Iterator[list[str]]:
+    lines = _head(family)
+    for text, histogram in samples:
+        _add_histogram(lines, family.name, text, histogram)
+        if len(lines) >= _PIECE_LINES:
+            yield lines
+            lines = []
+    yield lines
+
+
+def _summary_family(
+    summary: "_Summary | cache_metrics.CacheSummary",
+    models: Iterable[tuple[ServedModel, str]],
+    quantiles: Iterable[float],
+) -> Iterator[list[str]]:
+    lines = _head(summary.family)
+    for model, text in models:
+        if model.statistics.summaries is not None:
+            observed = summary.value(model.statistics.summaries)
+            _add_summary(lines, summary.family.name, text, observed, quantiles)
+        if len(lines) >= _PIECE_LINES:
+            yield lines
+            lines = []
+    yield lines
 
 
 def _add_histogram(lines: list[str], name: str, text: str, histogram: Histogram) -> None:

@@ -22,10 +22,10 @@ import orjson
 from halimede.core.errors import InvalidArgumentError, PermissionDeniedError
 from halimede.core.origins import is_loopback
 from halimede.engine.engine import Engine
-from halimede.frontends.console.feed import Feed, send_logs, send_snapshot
+from halimede.frontends.console.feed import Feed, SnapshotEvents, send_logs
 from halimede.frontends.console.files import HEADERS, index_file, page_file
-from halimede.frontends.console.snapshot import Snapshots
-from halimede.frontends.http.answers import refuse_restricted
+from halimede.frontends.console.snapshot import Document, Snapshots
+from halimede.frontends.http.answers import AnswerInSteps, refuse_restricted
 from halimede.frontends.http.routes import Call, Route
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.recent_logs import RecentLogs
@@ -68,7 +68,9 @@ class Console:
         self._settings = settings
         self.snapshots = Snapshots(engine, settings.server_id, traffic, openai=settings.openai)
         self._events = Feed(
-            engine.clock, partial(send_snapshot, self.snapshots.take), lambda: lifecycle.stopping
+            engine.clock,
+            SnapshotEvents(engine.clock, self.snapshots.take).send,
+            lambda: lifecycle.stopping,
         )
         self._logs = Feed(engine.clock, partial(send_logs, recent), lambda: lifecycle.stopping)
         lifecycle.on_readiness.extend((self._events.end, self._logs.end))
@@ -81,7 +83,7 @@ class Console:
 
     def _snapshot(self, exchange: Exchange, _route: Route) -> None:
         if self._may_read(exchange):
-            exchange.respond(200, (orjson.dumps(self.snapshots.take()),), headers=_NOT_KEPT)
+            AnswerInSteps(exchange, self.snapshots.take(), partial(_send_snapshot, exchange)).take()
 
     def _stream_snapshots(self, exchange: Exchange, _route: Route) -> None:
         if self._may_read(exchange):
@@ -102,6 +104,10 @@ class Console:
         """Whether the client may see snapshots; if not, it has its answer."""
         _refuse_other_sites(exchange)
         return not refuse_restricted(exchange, self._settings.restrictions, "statistics")
+
+
+def _send_snapshot(exchange: Exchange, document: Document) -> None:
+    exchange.respond(200, (orjson.dumps(document),), headers=_NOT_KEPT)
 
 
 def _send_file(exchange: Exchange, route: Route) -> None:

@@ -1,6 +1,6 @@
 """Server-sent events that all who listen get once a second. While nobody listens, nothing is done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import orjson
 
@@ -90,12 +90,42 @@ class Feed:
             self._timer = None
 
 
-def send_snapshot(take: Callable[[], dict[str, object]], listeners: list[Listener]) -> None:
-    """Send each the same snapshot."""
-    if listeners:
-        event = _event("snapshot", take())
-        for listener in listeners:
-            listener.stream.write(event)
+class SnapshotEvents:
+    """Sends listeners snapshots, each made in steps for all who wait for one.
+
+    Args:
+        clock: calls what takes the next step.
+        take: begins a snapshot.
+    """
+
+    def __init__(self, clock: Clock, take: Callable[[], Generator[None, None, dict[str, object]]]) -> None:
+        self._clock = clock
+        self._begin = take
+        self._steps: Generator[None, None, dict[str, object]] | None = None
+        self._waiting: dict[Listener, None] = {}
+
+    def send(self, listeners: list[Listener]) -> None:
+        """Send each the same snapshot, or the one that is being made."""
+        self._waiting.update(dict.fromkeys(listeners))
+        if self._waiting and self._steps is None:
+            self._steps = self._begin()
+            self._take()
+
+    def _take(self) -> None:
+        assert self._steps is not None
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self._steps = None
+            event = _event("snapshot", end.value)
+            waiting, self._waiting = self._waiting, {}
+            for listener in waiting:
+                listener.stream.write(event)
+        except BaseException:
+            self._steps = None
+            raise
+        else:
+            self._clock.call_at(self._clock.now(), self._take)  # in another turn of the loop
 
 
 def send_logs(recent: RecentLogs, listeners: list[Listener]) -> None:

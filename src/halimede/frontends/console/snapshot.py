@@ -41,7 +41,7 @@ they begin at 0 when it is loaded again.
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -53,12 +53,15 @@ from halimede.engine.served_model import ServedModel
 from halimede.engine.statistics import BATCH_SIZE_BOUNDS, DURATION_BOUNDS_US
 from halimede.frontends.gauges import memory_bytes
 from halimede.frontends.grpc.transport.responses import status_name
+from halimede.frontends.steps_of_work import in_steps
 from halimede.frontends.traffic import Traffic, is_client_error
 from halimede.frontends.traffic_metrics import open_files, resident_memory
 
 Document = dict[str, Any]
 
 _BOUNDS: Final = {"duration_us": DURATION_BOUNDS_US, "batch_size": BATCH_SIZE_BOUNDS}
+
+_ROWS_A_STEP: Final = 8
 
 
 class Snapshots:
@@ -73,8 +76,8 @@ class Snapshots:
         self._server_id = server_id
         self._openai = openai
 
-    def take(self) -> Document:
-        """The document as of now."""
+    def take(self) -> Generator[None, None, Document]:
+        """The document as of now, in steps, as there may be thousands of models."""
         engine = self._engine
         lifecycle = engine.lifecycle
         mode = engine.settings.control_mode
@@ -108,7 +111,7 @@ class Snapshots:
             "refused": None if engine.inflight is None else engine.inflight.refused,
             "traffic": [_traffic(each) for each in self._traffic],
             "bounds": _BOUNDS,
-            "models": self._models(),
+            "models": (yield from self._models()),
         }
 
     def _cache(self) -> Document | None:
@@ -126,7 +129,7 @@ class Snapshots:
             "size_bytes": None if local is None else local.size,
         }
 
-    def _models(self) -> list[Document]:
+    def _models(self) -> Generator[None, None, list[Document]]:
         lifecycle = self._engine.lifecycle
         if not lifecycle.live:
             return []
@@ -134,7 +137,8 @@ class Snapshots:
         for holding in lifecycle.memory.ledger:
             held[holding.name, holding.version] += holding.total
         loaded = {(model.identifier, str(model.version)): model for model in lifecycle.loaded_models()}
-        return [self._row(row, loaded, held) for row in lifecycle.index()]
+        rows = yield from in_steps(lifecycle.index(), lambda row: self._row(row, loaded, held), _ROWS_A_STEP)
+        return rows
 
     @staticmethod
     def _row(

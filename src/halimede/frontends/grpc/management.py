@@ -1,7 +1,7 @@
 """Every unary method of the service but ModelInfer: health, metadata, configuration, statistics, repository."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError, Message
@@ -14,8 +14,11 @@ from halimede.frontends import descriptions
 from halimede.frontends.grpc import kserve_pb2 as pb
 from halimede.frontends.grpc.versions import parse_version
 from halimede.frontends.load_request import LoadRequest
+from halimede.frontends.steps_of_work import in_steps, taken
 
 Parsed = TypeVar("Parsed", bound=Message)
+
+_STATISTICS_A_STEP: Final = 5
 
 
 class Management:
@@ -66,12 +69,12 @@ class Management:
         except NotLoadedError:
             return await self._engine.demand(name, version)
 
-    def model_statistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
+    async def model_statistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """What is counted of a model, of one of its versions, or, without a name, of all."""
         version = parse_version(request.version)
         models = descriptions.models_for_statistics(self._lifecycle, request.name, version)
-        statistics = {"model_stats": [descriptions.statistics(model) for model in models]}
-        return ParseDict(statistics, pb.ModelStatisticsResponse())
+        statistics = await taken(in_steps(models, _statistics, _STATISTICS_A_STEP))
+        return pb.ModelStatisticsResponse(model_stats=statistics)
 
     async def repository_index(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         """The models that there are, loaded or not, in all repositories."""
@@ -136,6 +139,10 @@ def _load_parameters(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> d
         else:
             raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
     return found
+
+
+def _statistics(model: ServedModel) -> pb.ModelStatistics:
+    return ParseDict(descriptions.statistics(model), pb.ModelStatistics())
 
 
 def _unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:

@@ -94,7 +94,7 @@ def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
         ),
         "ModelStatistics": (
             "statistics",
-            _answering(pb.ModelStatisticsRequest, management.model_statistics),
+            _answering_later(pb.ModelStatisticsRequest, management.model_statistics, tasks),
         ),
         "RepositoryIndex": (
             "model-repository",

@@ -15,7 +15,13 @@ from halimede.core.errors import (
 )
 from halimede.engine.engine import Engine
 from halimede.frontends import descriptions, trace_settings
-from halimede.frontends.http.answers import BackgroundAnswers, answer_later, refuse_restricted, respond_error
+from halimede.frontends.http.answers import (
+    AnswerInSteps,
+    BackgroundAnswers,
+    answer_later,
+    refuse_restricted,
+    respond_error,
+)
 from halimede.frontends.http.codec.json_text import NestingError, TooManyValuesError, parse_document
 from halimede.frontends.http.codec.load_parameters import read_load_request, read_parameters
 from halimede.frontends.http.codec.request import too_large
@@ -34,8 +40,11 @@ from halimede.frontends.http.trace_changes import read_trace_changes, trace_docu
 from halimede.frontends.http.transport.exchange import Exchange, Handler
 from halimede.frontends.load_request import LARGE as LARGE_LOAD
 from halimede.frontends.load_request import LoadRequest
+from halimede.frontends.steps_of_work import in_steps
 
 _EXITING: Final = (b'{"error":"Server exiting"}',)
+
+_STATISTICS_A_STEP: Final = 40
 
 
 Answer = Callable[[Exchange, Route], None]
@@ -181,7 +190,12 @@ class _Frontend:
 
     def _statistics(self, exchange: Exchange, route: Route) -> None:
         models = descriptions.models_for_statistics(self._lifecycle, route.model, route.version)
-        _respond_json(exchange, {"model_stats": [descriptions.statistics(model) for model in models]})
+
+        def answer(statistics: list[dict[str, Any]]) -> None:
+            _respond_json(exchange, {"model_stats": statistics})
+
+        steps = in_steps(models, descriptions.statistics, _STATISTICS_A_STEP)
+        AnswerInSteps(exchange, steps, answer).take()
 
     # repository
 

@@ -13,6 +13,7 @@ from halimede.frontends.http.codec.json_pieces import is_large, json_pieces
 from halimede.frontends.http.codec.json_tensors import json_from_tensor
 from halimede.frontends.http.codec.request_plan import RequestPlan
 from halimede.frontends.http.codec.response_layout import BinaryOutput, Headers, Layout
+from halimede.frontends.steps_of_work import whole
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"
@@ -161,12 +162,7 @@ def _steps(
 
 def encode_whole(encoded: Encoded | Steps) -> Encoded:
     """Make all steps at once."""
-    while not isinstance(encoded, tuple):
-        try:
-            next(encoded)
-        except StopIteration as end:
-            encoded = end.value
-    return encoded
+    return encoded if isinstance(encoded, tuple) else whole(encoded)
 
 
 def _binary_output(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
