@@ -11,6 +11,7 @@ from halimede.frontends.receiving import (
     ReceiveBudget,
     ReceiveError,
     Reception,
+    StalledError,
 )
 
 MIB = 1 << 20
@@ -25,6 +26,7 @@ class Body:
         self.waits = False
         self.error: ReceiveError | None = None
         self.told = asyncio.Event()
+        self.may_send = True
         self.reception: Reception = budget.open(self, length)
 
     def add(self, size: int) -> None:
@@ -227,5 +229,79 @@ def test_body_that_keeps_up_goes_on_and_the_others_do_not_wait_for_ever() -> Non
         await bodies[4].told.wait()
         assert isinstance(bodies[4].error, NoRoomError)
         assert not any(body.error for body in bodies[:4])
+
+    run(test())
+
+
+def test_what_is_kept_leaves_less_for_large_bodies() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        budget.keep(LARGE)
+        assert budget.kept == LARGE
+        small, large = Body(budget, 1000), Body(budget, 20 * MIB)
+        small.add(1000)
+        large.add(MIB)
+        await large.told.wait()
+        assert isinstance(large.error, NoRoomError)
+        assert "unsent answers" in str(large.error)
+        assert small.error is None
+        budget.release(LARGE)
+        other = Body(budget, 20 * MIB)
+        await other.told.wait()
+        other.add(20 * MIB)
+        assert (other.waits, other.error, budget.kept) == (False, None, 0)
+
+    run(test())
+
+
+def test_bodies_wait_while_much_is_kept_and_go_on_when_it_is_released() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        bodies = [Body(budget, 5 * MIB) for _ in range(9)]
+        budget.keep(LARGE // 4 * 3 + 1)
+        assert [body.waits for body in bodies] == [False] * 4 + [True] * 5
+        budget.release(LARGE // 4 * 3 + 1)
+        await bodies[-1].told.wait()
+        assert not any(body.waits for body in bodies)
+
+    run(test())
+
+
+def test_there_is_room_for_one_of_any_size_and_else_for_what_fits() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        assert budget.may_keep(2 * LIMIT)
+        budget.keep(LARGE // 2)
+        assert budget.may_keep(LARGE // 2)
+        assert not budget.may_keep(LARGE // 2 + 1)
+
+    run(test())
+
+
+def test_a_large_body_that_stands_still_is_refused_also_while_there_is_memory() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT, stall_s=0.05, least_rate=MIB)
+        stalled, unread = Body(budget, 20 * MIB), Body(budget, 20 * MIB)
+        unread.may_send = False
+        stalled.add(100)
+        await stalled.told.wait()
+        assert isinstance(stalled.error, StalledError)
+        assert str(stalled.error) == f"the body is slower than {MIB} bytes a second"
+        assert unread.error is None
+        unread.reception.close()
+
+    run(test())
+
+
+def test_a_large_body_that_keeps_up_is_not_refused() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT, stall_s=0.05, least_rate=1)
+        steady, stalled = Body(budget, 20 * MIB), Body(budget, 20 * MIB)
+        while not stalled.told.is_set():
+            steady.add(1000)
+            await asyncio.wait([asyncio.ensure_future(stalled.told.wait())], timeout=0.01)
+        assert isinstance(stalled.error, StalledError)
+        assert steady.error is None
+        steady.reception.close()
 
     run(test())

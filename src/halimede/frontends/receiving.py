@@ -9,6 +9,9 @@ A body that arrives in one read is never counted. The others are of two kinds, e
                             When they hold all of it, the newest of the larger ones is refused.
 
 The oldest always goes on or is refused, so that bodies that fill the budget do not wait for each other.
+
+Decompressed messages that are in use, and answers that clients do not read, are kept: they leave so much less for large
+bodies. A large body that comes too slowly is refused, also while there is memory.
 """
 
 import asyncio
@@ -29,6 +32,10 @@ _READ_SHARE = 8
 
 UNLIMITED = 1 << 62
 
+STALL_S = 60.0
+LEAST_RATE = 1024
+"""A large body may not receive less than so many bytes a second in two successive periods of so many seconds."""
+
 
 class ReceiveError(Exception):
     """The body cannot be received; the text says why."""
@@ -42,8 +49,16 @@ class NoRoomError(ReceiveError):
     """Others take the memory that there is for it; it may be sent again later."""
 
 
+class StalledError(ReceiveError):
+    """It comes too slowly."""
+
+
 class Receiver(Protocol):
     """Who receives a body, as a budget sees it."""
+
+    @property
+    def may_send(self) -> bool:
+        """Whether it is the client for whom the rest of the body is waited, as it is read."""
 
     def hold_back(self) -> None:
         """Read no more of the body until `go_on`."""
@@ -72,7 +87,10 @@ class Reception:
         "large",
         "receiver",
         "since",
+        "slow",
         "turn_began",
+        "watched_held",
+        "watched_since",
     )
 
     def __init__(
@@ -87,6 +105,9 @@ class Reception:
         self.held_back = False
         self.turn_began = 0  # what it held when its turn began
         self.since = 0.0  # since when it has its turn, or is held back
+        self.watched_held = 0  # what it held when its rate was looked at
+        self.watched_since = 0.0  # when that was
+        self.slow = False  # it was too slow then
 
     def add(self, size: int) -> None:
         """So many more bytes have arrived."""
@@ -110,7 +131,14 @@ class ReceiveBudget:
     """
 
     def __init__(
-        self, limit: int = UNLIMITED, *, turn_s: float = 5.0, turn_rate: int = 65_536, wait_s: float = 60.0
+        self,
+        limit: int = UNLIMITED,
+        *,
+        turn_s: float = 5.0,
+        turn_rate: int = 65_536,
+        wait_s: float = 60.0,
+        stall_s: float = STALL_S,
+        least_rate: int = LEAST_RATE,
     ) -> None:
         """A budget.
 
@@ -119,6 +147,8 @@ class ReceiveBudget:
             turn_s: while memory is short, how often the bodies that are read are looked at, in seconds.
             turn_rate: bytes a second that such a body must receive.
             wait_s: how long a body may be held back.
+            stall_s: how often the rate of large bodies is looked at, in seconds.
+            least_rate: bytes a second that a large body must receive then, also while there is memory.
         """
         self.limit = limit
         self._small_limit = limit // _SMALL_SHARE
@@ -133,6 +163,10 @@ class ReceiveBudget:
         self._turn_s = turn_s
         self._turn_rate = turn_rate
         self._wait_s = wait_s
+        self._stall_s = stall_s
+        self._least_rate = least_rate
+        self._watch: asyncio.TimerHandle | None = None
+        self._kept = 0
         self._short = False
         self._timer: asyncio.TimerHandle | None = None
         self._due: asyncio.Handle | None = None
@@ -141,6 +175,32 @@ class ReceiveBudget:
     def held(self) -> int:
         """Bytes that unfinished bodies take."""
         return self._small_held + self._large_held
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept: decompressed messages and unsent answers."""
+        return self._kept
+
+    def keep(self, size: int) -> None:
+        """So many more bytes are kept, until `release`."""
+        self._kept += size
+        if self._large_taken > self._high:
+            self._run_short()
+
+    def release(self, size: int) -> None:
+        """So many bytes are kept no longer."""
+        self._kept -= size
+        if self._short:
+            self._relieve_soon()
+
+    def may_keep(self, size: int) -> bool:
+        """Whether there is room for so many more bytes; for any number if none is kept yet."""
+        return not self._kept or self._large_taken + size <= self.large_limit
+
+    @property
+    def _large_taken(self) -> int:
+        """What there is no more room for large bodies in."""
+        return self._large_held + self._kept
 
     def open(self, receiver: Receiver, length: int) -> Reception:
         """A body begins.
@@ -173,7 +233,7 @@ class ReceiveBudget:
         """The reception has received `size` more bytes."""
         if reception.large:
             self._large_held += size
-            if self._large_held > self._high:
+            if self._large_taken > self._high:
                 self._run_short()
         else:
             self._small_held += size
@@ -201,10 +261,41 @@ class ReceiveBudget:
 
     def _add_large(self, reception: Reception) -> None:
         self._large[reception] = None
+        if self.limit == UNLIMITED:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._watch_from(reception, now)
+        if self._watch is None:
+            self._watch = loop.call_later(self._stall_s, self._look_at_rates)
         if self._short:
-            self._hold_back(reception, asyncio.get_running_loop().time())
-        elif self._large_held > self._high:
+            self._hold_back(reception, now)
+        elif self._large_taken > self._high:
             self._run_short()
+
+    def _look_at_rates(self) -> None:
+        """Refuse large bodies that have come too slowly for a while."""
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(self._stall_s, self._look_at_rates) if self._large else None
+        now = loop.time()
+        for reception in list(self._large):
+            waited = now - reception.watched_since
+            if reception.closed or waited < self._stall_s / 2:
+                continue
+            least = reception.watched_held + waited * self._least_rate
+            slow = reception.held < least and reception.receiver.may_send and not reception.held_back
+            if slow and reception.slow:  # twice, as the client may not have been read in a part of the time
+                self._refuse(
+                    reception, StalledError(f"the body is slower than {self._least_rate} bytes a second")
+                )
+            self._watch_from(reception, now)
+            reception.slow = slow
+
+    @staticmethod
+    def _watch_from(reception: Reception, now: float) -> None:
+        reception.watched_since = now
+        reception.watched_held = reception.held
+        reception.slow = False
 
     def _run_short(self) -> None:
         if not self._short:
@@ -216,7 +307,7 @@ class ReceiveBudget:
                     self._hold_back(reception, now)
             self._set_timer()
             self._relieve_soon()
-        if self._large_held > self.large_limit:
+        if self._large_taken > self.large_limit:
             self._relieve_soon()
 
     @property
@@ -230,6 +321,8 @@ class ReceiveBudget:
         reception.receiver.hold_back()
 
     def _begin_turn(self, reception: Reception, now: float) -> None:
+        if reception.held_back:
+            self._watch_from(reception, now)
         reception.held_back = False
         reception.since = now
         reception.turn_began = reception.held
@@ -243,10 +336,10 @@ class ReceiveBudget:
         self._due = None
         while self._small_held > self._small_limit and self._small:
             self._refuse(next(iter(self._small)))
-        while self._large_held > self.large_limit:
+        while self._large_taken > self.large_limit and self._large:
             self._refuse(self._newest())
         POOL.release()
-        if self._short and self._large_held <= self._low:
+        if self._short and self._large_taken <= self._low:
             self._short = False
             if self._timer is not None:
                 self._timer.cancel()
@@ -268,14 +361,15 @@ class ReceiveBudget:
         bodies = list(self._large)[::-1]
         return next((body for body in bodies[:-1] if body.held >= share), bodies[0])
 
-    def _refuse(self, reception: Reception) -> None:
-        error: ReceiveError
-        if reception.held > self.large_limit:
+    def _refuse(self, reception: Reception, error: ReceiveError | None = None) -> None:
+        if error is not None:
+            pass
+        elif reception.held > self.large_limit:
             error = self._too_large(f"{reception.held} bytes or more")
         else:
             error = NoRoomError(
-                f"unfinished request bodies take all of the {self.limit} bytes that they may "
-                f"(--receive-memory-budget); try again later"
+                f"unfinished request bodies{' and unsent answers' if self._kept else ''} take all of the {self.limit} "
+                f"bytes that they may (--receive-memory-budget); try again later"
             )
         reception.close()
         reception.receiver.refuse_body(error)

@@ -12,6 +12,7 @@ from halimede.cli.check.checks import (
     metrics_switches,
     model_memory_budget,
     receive_memory_budget,
+    receive_memory_share,
     summary_quantiles,
 )
 from halimede.cli.options import ServeOptions
@@ -250,3 +251,11 @@ def test_quantiles_of_summaries(caplog: pytest.LogCaptureFixture) -> None:
 def test_wrong_switches_of_the_metrics_are_refused(entry: str, line: str) -> None:
     with pytest.raises(click.UsageError, match=line):
         metrics_switches([entry])
+
+
+@pytest.mark.parametrize(("front_ends", "expected"), [(1, 1 << 30), (4, 1 << 28)])
+def test_front_ends_share_the_memory_for_bodies(
+    options: ServeOptions, front_ends: int, expected: int
+) -> None:
+    shared = replace(options, receive_memory_budget="1GiB", front_ends=front_ends)
+    assert receive_memory_share(shared) == expected

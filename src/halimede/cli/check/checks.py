@@ -254,6 +254,15 @@ def receive_memory_budget(text: str) -> int:
         raise click.UsageError(msg) from None
 
 
+def receive_memory_share(options: ServeOptions) -> int:
+    """The bytes of `--receive-memory-budget` that a process with connections has; front ends have equal shares.
+
+    Raises:
+        click.UsageError: as of `receive_memory_budget`.
+    """
+    return receive_memory_budget(options.receive_memory_budget) // max(1, options.front_ends)
+
+
 class _Listener(NamedTuple):
     """A protocol that is served: what it is for, its address and its port."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError
+from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
 from halimede.hosting.errors import ApiError
 
 
@@ -32,10 +32,12 @@ class HeldBody:
         """Whether to take more of the body now.
 
         Raises:
-            ApiError: never: there is no memory for it (503), or will never be (413).
+            ApiError: never: there is no memory for it (503), or will never be (413), or it comes too slowly (408).
         """
         if isinstance(self._error, BodyTooLargeError):
             raise _too_large(self._error)
+        if isinstance(self._error, StalledError):
+            raise ApiError("RequestTimeout", str(self._error), 408)
         if self._error is not None:
             raise ApiError("ServiceUnavailable", str(self._error), 503)
         return not self._waits
@@ -49,6 +51,11 @@ class HeldBody:
         self._reception.close()
 
     # the budget calls
+
+    @property
+    def may_send(self) -> bool:
+        """Whether more is taken."""
+        return not self._waits
 
     def hold_back(self) -> None:
         """Take no more; what the client sends then waits in its window."""

@@ -1,10 +1,13 @@
 import asyncio
+import gzip
 from collections.abc import Coroutine
 from typing import Any
 
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.receiving import ReceiveBudget
 from tests.frontends.grpc.transport.wire import STREAM, WAIT, Peer, message
+from tests.support.waiting import wait_until_async
 
 MIB = 1 << 20
 
@@ -142,5 +145,70 @@ def test_client_is_granted_no_more_while_memory_is_short() -> None:
         send(peer, late, 6 * MIB - 1000)
         peer.data(late, b"", ends=True)
         assert len(peer.messages[-1]) == 10 * MIB
+
+    run(test())
+
+
+def compressed(content: bytes) -> bytes:
+    return message(gzip.compress(content, 1), compressed=True)
+
+
+def test_decompressed_messages_count_for_as_long_as_they_are_used() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(256 * MIB)
+        peer = open_peer(budget)
+        used: list[memoryview] = []
+        peer.protocol.inbound.run = lambda call, handler, *args: used.append(args[-1])  # type: ignore[method-assign]
+        stream = peer.open(WAIT, grpc_encoding="gzip")
+        peer.data(stream, compressed(bytes(10 * MIB)), ends=True)
+        await wait_until_async(lambda: bool(used), "the message")
+        assert len(used[0]) == budget.kept == 10 * MIB
+        assert budget.held == 0
+        part = used.pop()[:10]
+        assert budget.kept == 10 * MIB
+        del part
+        await wait_until_async(lambda: not budget.kept, "its memory to be free")
+
+    run(test())
+
+
+def test_messages_that_do_not_fit_when_decompressed_are_refused_while_others_are_used() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(32 * MIB)
+        peer = open_peer(budget)
+        budget.keep(27 * MIB)
+        stream = peer.open(WAIT, grpc_encoding="gzip")
+        peer.data(stream, compressed(bytes(10 * MIB)), ends=True)
+        await wait_until_async(lambda: budget.held == 0 and not peer.protocol.busy, "the refusal")
+        assert peer.replies()[stream].status == Status.UNAVAILABLE
+        assert not peer.messages
+        budget.release(27 * MIB)
+        other = peer.open(WAIT, grpc_encoding="gzip")
+        peer.data(other, compressed(bytes(10 * MIB)), ends=True)
+        await wait_until_async(lambda: bool(peer.messages), "the message")
+
+    run(test())
+
+
+def test_a_message_larger_than_the_budget_when_decompressed_is_refused() -> None:
+    async def test() -> None:
+        peer = open_peer(ReceiveBudget(8 * MIB))
+        stream = peer.open(WAIT, grpc_encoding="gzip")
+        peer.data(stream, compressed(bytes(10 * MIB)), ends=True)
+        await wait_until_async(lambda: not peer.protocol.busy, "the refusal")
+        assert peer.replies()[stream].status == Status.RESOURCE_EXHAUSTED
+
+    run(test())
+
+
+def test_a_call_that_is_given_up_while_its_message_waits_gives_the_memory_back() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(256 * MIB)
+        peer = open_peer(budget)
+        stream = peer.open(WAIT, grpc_encoding="gzip")
+        peer.data(stream, compressed(bytes(20 * MIB)), ends=True)
+        peer.protocol.connection_lost(None)
+        await wait_until_async(lambda: budget.held == 0 and budget.kept == 0, "the memory")
+        assert not peer.messages
 
     run(test())

@@ -476,7 +476,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if not call.half_closed:
             # the client need not go on sending
             self._reset(call.stream, ErrorCode.NO_ERROR)
-        if not call.half_closed or call.waiting or call.message is not None:
+        if not call.half_closed or call.waiting or call.inflating or call.message is not None:
             self.inbound.drop(call)
         call.end()
         if self._last_accepted < MAX_WINDOW and not self._streams and not self._closing:

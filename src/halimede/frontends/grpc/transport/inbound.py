@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,16 @@ import numpy as np
 from halimede.core.buffers import POOL
 from halimede.frontends.grpc.transport import compression
 from halimede.frontends.grpc.transport.call import Call
-from halimede.frontends.grpc.transport.compression import InflateError
+from halimede.frontends.grpc.transport.compression import InflateError, Inflater
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
+from halimede.frontends.grpc.transport.inflation import Inflation
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
-from halimede.frontends.grpc.transport.receptions import Receptions
+from halimede.frontends.grpc.transport.receptions import Receptions, receive_status
 from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.grpc.transport.turns import Turns
+from halimede.frontends.receiving import ReceiveError
 
 logger = logging.getLogger("halimede")
 
@@ -32,8 +34,8 @@ _SHORT_READ_SIZE = 4096
 _DIRECT_SIZE = 16_384
 _DIRECT_FRAME_SIZE = 64 * 2**10
 _NO_ROOM = memoryview(b"")
-# what a compressed message may have to be inflated on the loop
-_INLINE_INFLATE = 4096
+# what a compressed message may have to be inflated on the loop: it may become a thousand times as large
+_INLINE_INFLATE = 1024
 
 
 class Inbound:
@@ -72,6 +74,7 @@ class Inbound:
         self.low_window = self.window // 2
         self._waiting = 0  # bytes of messages that paused calls have not taken
         self.held: dict[Call, None] = {}
+        self._inflations: dict[Call, Inflation] = {}
         # the DATA frame that is not complete yet
         self.frame_open = False
         self._call: Call | None = None
@@ -183,6 +186,9 @@ class Inbound:
             self._waiting -= sum(len(item[0]) for item in call.waiting if item is not None)
         self.held.pop(call, None)
         self._receptions.close(call)
+        if call.inflating:
+            call.inflating = False
+            self._inflations.pop(call).cancel()
         call.waiting = None
         call.reader = None
         call.message = None
@@ -340,42 +346,41 @@ class Inbound:
                 call, Status.INTERNAL, "A message is compressed, but there is no grpc-encoding header"
             )
             return
-        limit = self._settings.max_receive_message_size
         if len(message) > _INLINE_INFLATE:
             call.inflating = True
-            loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(None, compression.inflate, message, encoding, limit)
-            work.add_done_callback(lambda work: self._inflated(call, work))
+            inflater = Inflater(message, encoding, self._max_message)
+            done, failed = partial(self._inflated, call), partial(self._cannot_inflate, call)
+            self._inflations[call] = Inflation(self._settings.budget, inflater, call, done, failed)
             return
         try:
-            content = compression.inflate(message, encoding, limit)
+            content = compression.inflate(message, encoding, self._max_message)
         except InflateError as error:
             self._cannot_inflate(call, error)
         else:
             self._hand_over(call, content)
 
-    def _inflated(self, call: Call, work: asyncio.Future[memoryview]) -> None:
+    def _inflated(self, call: Call, content: memoryview) -> None:
         call.inflating = False
+        del self._inflations[call]
         POOL.trim_later()  # a few bytes may have become many
-        if call.closed:
-            return
-        try:
-            content = work.result()
-        except InflateError as error:
-            self._cannot_inflate(call, error)
-        except Exception:  # in a callback of the loop, nobody else would answer
-            logger.exception("a message of gRPC call %s cannot be decompressed", call.path)
+        if call.paused:  # meanwhile
+            call.waiting = call.waiting or deque()
+            call.waiting.appendleft((content, False))
+            self._waiting += len(content)
+        else:
+            self._hand_over(call, content)
+            self.resume(call)
+
+    def _cannot_inflate(self, call: Call, error: Exception) -> None:
+        call.inflating = False
+        self._inflations.pop(call, None)
+        if isinstance(error, ReceiveError):
+            self._refuse(call, receive_status(error), str(error))
+        elif isinstance(error, InflateError):
+            code = Status.RESOURCE_EXHAUSTED if error.too_long else Status.INTERNAL
+            self._refuse(call, code, error.text)
+        else:
+            logger.error("a message of gRPC call %s cannot be decompressed", call.path, exc_info=error)
             self._refuse(
                 call, Status.INTERNAL, "The server failed to decompress the message; its log says why"
             )
-        else:
-            if call.paused:  # meanwhile
-                call.waiting = call.waiting or deque()
-                call.waiting.appendleft((content, False))
-                self._waiting += len(content)
-            else:
-                self._hand_over(call, content)
-                self.resume(call)
-
-    def _cannot_inflate(self, call: Call, error: InflateError) -> None:
-        self._refuse(call, Status.RESOURCE_EXHAUSTED if error.too_long else Status.INTERNAL, error.text)

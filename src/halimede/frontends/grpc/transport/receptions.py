@@ -13,11 +13,20 @@ from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, Recei
 class Half(Protocol):
     """What is asked of the receiving half of a connection."""
 
+    @property
+    def over_limit(self) -> bool:
+        """Whether so much waits on the connection that the peer is granted no more."""
+
     def grant_stream(self, call: Call) -> None:
         """Let the peer send more on a stream."""
 
     def drop(self, call: Call) -> None:
         """Let go of a call that has ended."""
+
+
+def receive_status(error: ReceiveError) -> Status:
+    """The status of a call whose message cannot be received."""
+    return Status.RESOURCE_EXHAUSTED if isinstance(error, BodyTooLargeError) else Status.UNAVAILABLE
 
 
 class Receptions:
@@ -72,8 +81,10 @@ class _Receiver:
     def go_on(self) -> None:
         self._half.grant_stream(self._call)
 
+    @property
+    def may_send(self) -> bool:
+        return not (self._call.paused or self._half.over_limit)
+
     def refuse_body(self, error: ReceiveError) -> None:
-        too_large = isinstance(error, BodyTooLargeError)
-        status = Status.RESOURCE_EXHAUSTED if too_large else Status.UNAVAILABLE
-        self._refuse(self._call, status, str(error))
+        self._refuse(self._call, receive_status(error), str(error))
         self._half.drop(self._call)

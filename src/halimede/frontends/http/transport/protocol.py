@@ -39,7 +39,7 @@ from halimede.frontends.http.transport.head import (
 from halimede.frontends.http.transport.parts import JOINED_BYTES, joined
 from halimede.frontends.http.transport.web_access import WebAccess, is_preflight
 from halimede.frontends.peers import client_text, peer_address
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError
+from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
 from halimede.frontends.server import Connections
 from halimede.frontends.traffic import Counts, new_counts
 
@@ -70,6 +70,8 @@ def refusal_body(refusal: Refusal) -> bytes:
     """The JSON that tells why a request is refused."""
     return orjson.dumps({"error": refusal.message})
 
+
+_REFUSED: dict[type, int] = {BodyTooLargeError: 413, StalledError: 408}
 
 RefusalBody = Callable[[Refusal], bytes]
 
@@ -389,9 +391,15 @@ class HttpProtocol(asyncio.Protocol):
         self._held_back = False
         self._flow()
 
+    @property
+    def may_send(self) -> bool:
+        """Whether the client is read."""
+        return self._reading
+
     def refuse_body(self, error: ReceiveError) -> None:
-        """There is no memory for this one."""
-        self._refuse(Refusal(413 if isinstance(error, BodyTooLargeError) else 503, str(error)))
+        """There is no memory for this one, or it comes too slowly."""
+        status = _REFUSED.get(type(error), 503)
+        self._refuse(Refusal(status, str(error)))
 
     def _dispatch(self, head: Head, body: memoryview, handler: Handler | None = None) -> None:
         exchange = self._make_exchange(self, head, body)
