@@ -100,6 +100,11 @@ def values(section: str) -> dict[str, str]:
             "time for the first bytes of HTTP/2 on a new connection",
             f"{GRPC.preface_timeout_ms // 1000} s",
         ),
+        (
+            "gRPC",
+            "time in which a client takes nothing of the replies that wait",
+            f"{GRPC.send_timeout_ms // 1000} s",
+        ),
         ("gRPC", "silence before the server pings", f"{GRPC.keepalive_time_ms // 3_600_000} h"),
         ("gRPC", "silence after that ping", f"{GRPC.keepalive_timeout_ms // 1000} s"),
         ("gRPC", "pings of the server without data between them", f"{GRPC.max_pings_without_data}"),

@@ -79,7 +79,8 @@ def test_ping_flood_where_strikes_are_off() -> None:
 
 
 def test_answers_that_are_never_read() -> None:
-    peer = Peer(GrpcSettings(max_ping_strikes=0)).start({frames.INITIAL_WINDOW_SIZE: 2**24})
+    settings = GrpcSettings(max_ping_strikes=0, send_timeout_ms=10_000_000)
+    peer = Peer(settings).start({frames.INITIAL_WINDOW_SIZE: 2**24})
     peer.transport.full = True
     peer.call(payload=bytes(200_000))
 

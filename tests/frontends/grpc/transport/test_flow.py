@@ -321,3 +321,26 @@ def test_messages_of_a_stream_keep_their_order_through_closed_windows() -> None:
         peer.send(frames.window_update(stream, 33))
         data += peer.replies()[stream].data
     assert data == b"".join(message(payload) for payload in sent)
+
+
+def test_connection_whose_client_takes_nothing_of_its_replies_is_closed_after_a_minute() -> None:
+    peer = Peer().start()
+    peer.call(payload=LARGE)
+    peer.clock.advance(59 * SECOND)
+    assert not peer.transport.aborted
+    peer.clock.advance(SECOND)
+    assert peer.transport.aborted
+
+
+def test_connection_whose_client_takes_a_little_now_and_then_stays_open() -> None:
+    peer = Peer().start()
+    peer.send(frames.window_update(0, 2**20))
+    stream = peer.call(payload=LARGE)
+    for _ in range(5):
+        peer.clock.advance(50 * SECOND)
+        peer.send(frames.window_update(stream, 10))
+    assert not peer.transport.aborted
+    peer.send(frames.window_update(stream, 2**20))
+    assert peer.replies()[stream].status == 0
+    peer.clock.advance(200 * SECOND)
+    assert not peer.transport.aborted

@@ -63,6 +63,10 @@ class SendingCall(Protocol):
 C = TypeVar("C", bound=SendingCall)
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Sender(Generic[C]):
     """Writes frames to the transport, and DATA only as the peer's windows and the socket allow.
 
@@ -75,6 +79,7 @@ class Sender(Generic[C]):
         queued: bytes queued on all calls.
         blocked: the transport's buffer is full.
         sent: how many times DATA was sent; what floods and keepalive are measured against.
+        on_queued: called when messages wait after none did.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class Sender(Generic[C]):
         self.queued = 0
         self.blocked = False
         self.sent = 0
+        self.on_queued: Callable[[], None] = _nothing
         self._transport = transport
         self._clock = clock
         self._calls = calls
@@ -174,6 +180,8 @@ class Sender(Generic[C]):
         self.queued += length
         self._take_turn(call)
         self.pump()
+        if 0 < self.queued <= length:
+            self.on_queued()
 
     def drop(self, call: C) -> None:
         """Forget what waits on a call that has ended."""

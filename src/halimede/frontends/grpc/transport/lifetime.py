@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -11,6 +12,8 @@ from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+
+logger = logging.getLogger("halimede")
 
 # a cancelled timer stays with the clock until it is due, so none is set further ahead than this
 _MAX_DELAY = 60 * SECOND
@@ -103,6 +106,8 @@ class Lifetime:
         "_sender",
         "_sent_before",
         "_settings",
+        "_taken",
+        "_taken_at",
         "_transport",
         "_unsent",
     )
@@ -126,12 +131,15 @@ class Lifetime:
         self._pinged_at = 0
         self._sent_before = 0
         self._unsent = 0
+        self._taken = 0, 0  # how much the client had taken when that was looked at
+        self._taken_at = 0  # when it had taken more than before
         alarms.set(connection.abort, clock.now() + settings.preface_timeout_ms * MILLISECOND)
 
     def begin(self) -> None:
         """The peer has sent its preface and settings: the connection stands."""
         settings = self._settings
         now = self._clock.now()
+        self._sender.on_queued = self._watch_reader
         self._alarms.clear(self._connection.abort)
         self._alarms.set(self._check_alive, now + settings.keepalive_time_ms * MILLISECOND)
         if settings.max_connection_age_ms:
@@ -165,6 +173,33 @@ class Lifetime:
         if grace:
             self._alarms.set(self._connection.abort, self._clock.now() + grace * MILLISECOND)
         self._connection.shutdown()
+
+    def _watch_reader(self) -> None:
+        """Messages wait for the client."""
+        self._taken = self._progress
+        self._taken_at = self._clock.now()
+        self._alarms.set(self._check_reader, self._taken_at + self._settings.send_timeout_ms * MILLISECOND)
+
+    def _check_reader(self) -> None:
+        """Close the connection if the client has taken nothing of what waits."""
+        if not self._sender.queued:
+            return
+        now, timeout = self._clock.now(), self._settings.send_timeout_ms * MILLISECOND
+        if self._progress != self._taken:
+            self._taken = self._progress
+            self._taken_at = now
+        elif now - self._taken_at >= timeout:
+            logger.info(
+                "A gRPC connection is closed: its client has read nothing for %d s", timeout // SECOND
+            )
+            self._connection.abort()
+            return
+        self._alarms.set(self._check_reader, now + timeout)
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        """What changes when the client takes something."""
+        return self._sender.sent, self._transport.get_write_buffer_size()
 
     def _check_alive(self) -> None:
         settings = self._settings

@@ -22,6 +22,7 @@ class GrpcSettings:
         max_buffered: once so many bytes wait on a connection (replies unsent, messages not yet taken), new calls
             wait and no more window is granted.
         stream_high_water: `Call.writable` is false while more bytes than this wait on the call.
+        send_timeout_ms: a connection whose client takes nothing of what waits for so long is closed.
         preface_timeout_ms: a new connection that says nothing valid for so long is closed.
         drain_ping_ms: how long a graceful close waits for the client to have read the first GOAWAY.
         keepalive_time_ms: a silent connection is sent a ping after so long (`--grpc-keepalive-time`).
@@ -43,6 +44,7 @@ class GrpcSettings:
     max_frame_size: int = 2**20
     max_buffered: int = 64 * 2**20
     stream_high_water: int = 256 * 2**10
+    send_timeout_ms: int = 60_000
     preface_timeout_ms: int = 20_000
     drain_ping_ms: int = 2_000
     keepalive_time_ms: int = 7_200_000
