@@ -14,6 +14,7 @@ from halimede.backends.language.generation import Generation
 from halimede.backends.language.instance import LanguageInstance
 from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.structure import Structure
 from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
@@ -28,9 +29,18 @@ SPECIAL = ord("#")
 
 
 class Characters:
-    """A tokenizer whose tokens are characters."""
+    """A tokenizer whose tokens are characters. Long texts wait until the test allows them."""
+
+    max_characters = 16
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self.long = threading.Event()
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
+        self.lengths.append(len(text))
+        if len(text) > 20_000:
+            assert self.long.wait(60)
         if "\0" in text:
             raise InternalError("the model's tokenizer failed: no such character")
         return [SPECIAL] * special + list(map(ord, text)) if text[:1] == "^" else list(map(ord, text))
@@ -49,6 +59,15 @@ class Spelling(Engine):
         self.steps = threading.Semaphore(0)
         self.under_way: list[Generation] = []
         self.most = 0
+        self.known = True
+        self.compiled = threading.Event()
+
+    def knows(self, structure: Structure) -> bool:
+        return self.known
+
+    def check(self, sampling: Sampling) -> None:
+        if not self.known:
+            assert self.compiled.wait(60)
 
     def add(self, generation: Generation) -> None:
         if generation.asked.prompt == "?":
@@ -76,12 +95,13 @@ class Spelling(Engine):
 class Model:
     """An instance, and its engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: int = CONTEXT) -> None:
         config = ModelConfig(name="m", backend="transformers")
         tensors.complete(config)
         self.signature = Signature.from_config(config)
         self.engine = Spelling()
-        self.instance = LanguageInstance(lambda: self.engine, Characters(), Sampling(), CONTEXT, 2)
+        self.tokenizer = Characters()
+        self.instance = LanguageInstance(lambda: self.engine, self.tokenizer, Sampling(), context, 2)
 
     def ask(self, *asked: Asked) -> None:
         """Have the instance begin these."""
@@ -277,6 +297,55 @@ def test_a_prompt_that_cannot_be_is_refused_and_others_go_on(model: Model, promp
     model.go_on()
     assert told in str(refused.wait().error)
     assert other.wait().texts == ["b"]
+
+
+def test_a_prompt_of_more_characters_than_the_context_holds_never_becomes_tokens(model: Model) -> None:
+    most = CONTEXT * Characters.max_characters
+    long, cut = Asked("a" * (most + 1)), Asked("a" * 400 + "xyz", max_tokens=1)
+    model.ask(long, with_inputs(cut, truncate_prompt_tokens=3))
+    model.go_on()
+    assert str(long.wait().error) == (
+        f"the prompt has {most + 1} characters, but the model's context holds {CONTEXT} tokens, which are at most "
+        f"{most} characters"
+    )
+    assert cut.wait().text == "{"  # what follows the last three characters
+    assert model.tokenizer.lengths == [most]
+
+
+def test_a_long_prompt_does_not_hold_up_those_that_come_after_it() -> None:
+    model = Model(context=2000)
+    long, gone, other = Asked("a" * 30_000), Asked("a" * 30_000), Asked("a", max_tokens=1)
+    model.ask(long, gone)
+    gone.request.cancelled = True
+    model.ask(other)
+    model.go_on()
+    assert other.wait().text == "b"
+    assert not long.over.is_set()
+    model.tokenizer.long.set()
+    assert "the prompt has 30000 tokens, but the model's context holds 2000" in str(long.wait().error)
+    assert gone.wait().error is not None
+    model.go_on()
+    model.instance.close()
+
+
+def test_a_form_that_is_compiled_does_not_hold_up_those_that_come_after_it(model: Model) -> None:
+    formed = Asked("a", max_tokens=1, structured_outputs={"regex": "b"})
+    model.engine.known = False
+    model.ask(formed)
+    other = Asked("a", max_tokens=2)
+    model.ask(other)
+    model.go_on()
+    assert other.wait().text == "bc"
+    assert not formed.over.is_set()
+    model.engine.compiled.set()
+    assert formed.wait().text == "b"
+
+
+def test_a_form_that_is_too_large_is_not_compiled(model: Model) -> None:
+    model.engine.known = False  # it would wait
+    asked = Asked("a", structured_outputs={"regex": "((a{500}){500}){500}"})
+    model.ask(asked)
+    assert "'structured_outputs.regex' cannot be used: with its repetitions" in str(asked.wait().error)
 
 
 def test_a_step_that_fails_fails_those_under_way_and_no_later_ones(model: Model) -> None:

@@ -33,6 +33,12 @@ def test_numbers_may_be_texts_as_in_the_samples_of_the_vllm_backend() -> None:
     assert read(temperature="0.1", top_p="0.95", max_tokens="100") == Sampling(0.1, 0.95, 7, max_tokens=100)
 
 
+@pytest.mark.parametrize("number", [1e-320, "1e-320", 5e-324, 9.99e-6])
+def test_temperatures_by_which_logits_overflow_mean_zero(number: Any) -> None:
+    assert read(temperature=number).temperature == 0
+    assert read(temperature=1e-5).temperature == 1e-5
+
+
 def test_null_and_all_tokens_ask_for_nothing() -> None:
     assert read(temperature=None, stop=None, top_k=-1) == Sampling(0.5, top_k=0)
 
@@ -48,10 +54,16 @@ def test_null_and_all_tokens_ask_for_nothing() -> None:
         ({"max_tokens": 0}, "'max_tokens' must be a whole number from 1"),
         ({"stop": [""]}, "'stop' must be a string or a list"),
         ({"stop": 3}, "'stop' must be a string or a list"),
-        ({"stop_token_ids": 3}, "'stop_token_ids' must be a list of token ids"),
+        ({"stop_token_ids": 3}, "'stop_token_ids' must be a list of at most 1024 token ids"),
         ({"logit_bias": {"a": 1}}, "'logit_bias' must be a whole number"),
-        ({"logit_bias": {"5" * 5000: 1}}, "'logit_bias' must be a whole number"),
         ({"logit_bias": [1]}, "'logit_bias' must be an object"),
+        ({"logit_bias": {"5" * 5000: 1}}, "'logit_bias' must be a whole number from 0"),
+        ({"logit_bias": {str(token): 1 for token in range(16_385)}}, "an object of at most 16384 token ids"),
+        ({"temperature": "1" * 5000}, "'temperature' must be a number from 0 to 100"),
+        ({"seed": "1" * 5000}, "'seed' must be a whole number"),
+        ({"stop": ["x" * 513]}, "each of 1 to 512 characters"),
+        ({"stop_token_ids": [5] * 1025}, "'stop_token_ids' must be a list of at most 1024 token ids"),
+        ({"allowed_token_ids": [5] * 262_145}, "'allowed_token_ids' must be a list of at most 262144"),
         ({"ignore_eos": 1}, "'ignore_eos' must be true or false"),
         ({"n": 2}, "'n' must be 1"),
         ({"skip_special_tokens": "no"}, "'skip_special_tokens' must be true or false"),

@@ -3,9 +3,10 @@
 import json
 import re
 import shutil
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from halimede.backends.openvino_genai.tokenizer import GenAITokenizer
 from halimede.config.parse import parse_text
 from halimede.config.signature import Signature
 from halimede.core.errors import CancelledError, HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.core.requests import InferResponse
 from tests.backends.language.asked import Asked, batch_of
+from tests.backends.language.hostile import failures
 from tests.frameworks.openvino_genai.exported import export
 from tests.frameworks.transformers.tiny_models import CONTEXT, tokenizer
 from tests.support.server import ServerProcess, start_server
@@ -174,13 +177,40 @@ class TestDrafts:
         assert f"with the draft model in '{directory / 'draft'}'" in refusal(directory, draft_model="draft")
 
 
-def test_after_a_step_that_fails_later_texts_are_written(model: tuple[Path, Any]) -> None:
+class Looking(Asked):
+    """A request that runs something when it has its first text."""
+
+    def __init__(self, prompt: str, then: Callable[[], None], **sampling: Any) -> None:
+        super().__init__(prompt, **sampling)
+        self._then = then
+
+    def send(self, response: InferResponse | None, final: bool) -> None:
+        first = not self.texts
+        super().send(response, final)
+        if first:
+            self._then()
+
+
+def test_after_a_step_that_fails_all_others_go_on(model: tuple[Path, Any]) -> None:
     found = Opened(model[0], cache_size="1", **EXACT)
     engine: Any = found.instance._engine  # type: ignore[attr-defined]  # noqa: SLF001 - a step of the engine is to fail
     engine.check = lambda sampling: None  # so that the form is compiled within the step
+    sampled: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True, "temperature": 2, "seed": 3}
+    alone = Asked(PROMPTS[2], **sampled)
+    found.ask(alone)
+    alone.wait()
     bad = greedy(PROMPTS[0], structured_outputs={"json": {"type": "zzz"}})
-    found.ask(bad)
+    written = threading.Event()
+    neighbours = [Looking(PROMPTS[2], written.set, **sampled), greedy(PROMPTS[1])]
+    formed = Asked(PROMPTS[3], structured_outputs={"regex": "[0-9]{30}"}, temperature=2, seed=5)
+    found.ask(neighbours[0], formed)
+    assert written.wait(60)
+    found.ask(neighbours[1], bad)
     assert "Unsupported type" in str(bad.wait().error)
+    assert neighbours[0].wait().text == alone.text
+    assert neighbours[0].count == 40
+    assert neighbours[1].wait().text == generated(model[1], PROMPTS[1])
+    assert re.fullmatch("[0-9]{30}", formed.wait().text)
     later = greedy(PROMPTS[0])
     found.ask(later)
     assert later.wait().text == generated(model[1], PROMPTS[0])
@@ -472,3 +502,8 @@ def test_prefixes_in_a_cache_of_fixed_size_are_warned_of(
     opened = Opened(model[0], **parameters)
     opened.instance.close()
     assert ("OpenVINO GenAI may write wrong texts" in caplog.text) == warned
+
+
+def test_hostile_numbers_and_forms_are_refused_and_fail_nobody(server: ServerProcess) -> None:
+    assert failures(server, "tiny") == []
+    assert "Traceback" not in server.log

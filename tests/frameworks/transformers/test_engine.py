@@ -13,12 +13,15 @@ import torch
 import transformers
 
 from halimede.backends.language.generation import Generation
-from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.sampling import Sampling, read_sampling
+from halimede.backends.language.structure import read_structure
 from halimede.backends.language.text_request import TextRequest
 from halimede.backends.transformers.abilities import Ability, try_abilities
 from halimede.backends.transformers.engine import TransformersEngine
 from halimede.backends.transformers.forward import Forward
 from halimede.backends.transformers.grammars import Grammars
+from halimede.backends.transformers.rows import Rows
+from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferRequest
 from tests.frameworks.transformers import tiny_models
 from tests.frameworks.transformers.tiny_models import tokenizer
@@ -67,6 +70,8 @@ def text(prompt: str, room: int = 12, **sampling: Any) -> Generation:
 
 class Words:
     """The tokenizer of the models."""
+
+    max_characters = 16
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         found: list[int] = tokenizer().encode(text, add_special_tokens=special)
@@ -151,12 +156,6 @@ def test_only_allowed_tokens_and_no_bad_words_are_written() -> None:
     tokens = written("xq")
     assert set(tokens) == {first, second}
     assert (first, second) not in pairwise(tokens)
-    impossible = text(PROMPTS[0], allowed_token_ids=(1 << 30,))
-    sent: list[Any] = []
-    impossible._send = lambda request, response, final: sent.append(response)  # noqa: SLF001 - nobody waits for it otherwise
-    write(engine_of("llama"), impossible)
-    impossible.send()
-    assert "no token of the model's vocabulary" in str(sent[0].error)
 
 
 @pytest.mark.parametrize("ability", [Ability.SINGLY, Ability.AGAIN])
@@ -288,3 +287,71 @@ def test_only_the_text_that_fails_alone_fails(kind: str) -> None:
     assert [each.finish for each in (guilty, unreadable)] == ["error", "error"]
     assert guilty.tokens == [9]
     assert unreadable.tokens == []
+
+
+def told(generation: Generation) -> Any:
+    """The error that the client of a text gets."""
+    sent: list[Any] = []
+    generation._send = lambda request, response, final: sent.append(response)  # noqa: SLF001 - nobody waits for it otherwise
+    generation.send()
+    return sent[0].error
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "no token of the model's vocabulary": {"allowed_token_ids": (1 << 30,)},
+    "no token is possible any more": {
+        "allowed_token_ids": (9,),
+        "structure": read_structure("structured_outputs", {"choice": ["yes"]}),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "mamba", "rwkv"])
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+@pytest.mark.parametrize("first", [False, True])
+def test_a_text_that_no_token_can_continue_leaves_its_neighbours_as_they_are(
+    kind: str, why: str, first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = write(engine_of(kind), *(text(prompt, ignore_eos=True) for prompt in PROMPTS[:2]))
+    texts = [text(prompt, ignore_eos=True) for prompt in PROMPTS[:2]]
+    guilty = [text("a", **IMPOSSIBLE[why]) for _ in range(2)]
+    asked = [guilty[0], *texts, guilty[1]] if first else [texts[0], *guilty, texts[1]]
+    write(engine_of(kind), *asked)
+    assert [each.tokens for each in texts] == wanted
+    assert [each.finish for each in guilty] == ["error", "error"]
+    error = told(guilty[0])
+    assert isinstance(error, InvalidArgumentError)
+    assert why in error.message
+    assert caplog.text == ""  # the client's mistake is nothing for the log
+
+
+@pytest.mark.parametrize("place", ["join", "keep"])
+def test_if_rows_cannot_be_put_together_no_text_that_is_written_is_lost(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = write(engine_of("llama"), *(text(prompt, 6, ignore_eos=True) for prompt in PROMPTS[:3]))
+    own = getattr(Rows, place)
+    calls = 0
+
+    def fail(rows: Rows, *arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("out of memory")
+        own(rows, *arguments)
+
+    monkeypatch.setattr(Rows, place, fail)
+    texts = [text(prompt, 6, ignore_eos=True) for prompt in PROMPTS[:3]]
+    written = write(engine_of("llama"), *texts)
+    failed = [number for number, each in enumerate(texts) if each.finish == "error"]
+    assert failed == ([1] if place == "join" else [])  # the one for which there was no memory
+    assert [tokens for number, tokens in enumerate(written) if number not in failed] == [
+        tokens for number, tokens in enumerate(wanted) if number not in failed
+    ]
+
+
+def test_the_least_temperatures_mean_the_most_probable_token() -> None:
+    tiny = read_sampling('{"temperature": 1e-320}', Sampling())
+    assert tiny.temperature == 0
+    small = text(PROMPTS[0], temperature=read_sampling('{"temperature": 1e-5}', Sampling()).temperature)
+    assert write(engine_of("llama"), small)[0] == generated("llama", PROMPTS[0])

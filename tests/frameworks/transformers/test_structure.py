@@ -146,3 +146,21 @@ def test_a_tokenizer_of_another_kind_is_told() -> None:
     assert structure is not None
     with pytest.raises(UnsupportedError, match="not possible with this tokenizer: Only fast tokenizers"):
         Grammars(object(), ENDS).matcher(structure)
+
+
+def test_a_form_that_takes_too_long_to_compile_is_refused_and_remembered() -> None:
+    structure = read_structure("structured_outputs", {"regex": "a"})
+    slow = Grammars(tokenizer(), ENDS, most_s=0)
+    assert not slow.knows(structure)
+    for _ in range(2):
+        with pytest.raises(
+            InvalidArgumentError, match=r"compiling it took 0\.\d s, and at most 0 s are allowed"
+        ):
+            slow.matcher(structure)
+    assert slow.knows(structure)
+
+
+def test_a_text_whose_form_becomes_too_complex_does_not_count_as_complete() -> None:
+    matcher = Grammars(tokenizer(), ENDS).matcher(read_structure("structured_outputs", {"regex": "ab"}))
+    with pytest.raises(InvalidArgumentError, match=r"'structured_outputs\.regex' cannot be used"):
+        matcher.take(tokenizer().encode("x", add_special_tokens=False)[0])

@@ -19,6 +19,7 @@ import torch
 import transformers
 
 from examples.chat.language_model import TEMPLATE
+from tests.backends.language.hostile import failures
 from tests.frameworks.transformers import tiny_models
 from tests.support.server import ServerProcess, start_server
 
@@ -436,3 +437,8 @@ def test_log_probabilities_come_as_from_the_vllm_backend(server: ServerProcess) 
     chosen = [next(iter(entry.values())) for entry in told]
     assert [(len(entry), first["rank"]) for entry, first in zip(told, chosen, strict=True)] == [(2, 1)] * 3
     assert body["cumulative_logprob"] == pytest.approx(sum(each["logprob"] for each in chosen), abs=1e-4)
+
+
+def test_hostile_numbers_and_forms_are_refused_and_fail_nobody(server: ServerProcess) -> None:
+    assert failures(server, "tiny") == []
+    assert "Traceback" not in server.log

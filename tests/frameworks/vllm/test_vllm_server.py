@@ -14,6 +14,7 @@ import openai
 import pytest
 from openai import OpenAI
 
+from tests.backends.language.hostile import failures
 from tests.frameworks.vllm.conftest import STAND_IN
 from tests.support.server import ServerProcess, start_server
 
@@ -268,3 +269,9 @@ def test_metrics_say_what_runs_and_what_waits(server: ServerProcess, client: Ope
             stream.close()
         assert third.result().choices[0].text == "short"
     server.wait_until(lambda: shows(0, 0), "none")
+
+
+def test_hostile_numbers_and_forms_are_refused_and_fail_nobody(server: ServerProcess) -> None:
+    before = server.log.count("Traceback")
+    assert failures(server, "echo") == []
+    assert server.log.count("Traceback") == before

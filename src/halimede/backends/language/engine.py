@@ -1,11 +1,15 @@
 """What writes texts: the interface between a framework and the loop that serves requests with it."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.structure import Structure
 from halimede.core.errors import HalimedeError, InternalError
+
+logger = logging.getLogger("halimede")
 
 
 class Engine(ABC):
@@ -18,6 +22,10 @@ class Engine(ABC):
 
     broken: str = ""
     reserved_bytes: int = 0
+
+    def knows(self, structure: Structure) -> bool:
+        """Whether `check` answers at once for this form. From any thread."""
+        return False
 
     def check(self, sampling: Sampling) -> None:
         """Refuse what cannot be. Called by other threads, before `add`, for what takes time.
@@ -36,7 +44,11 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """Give some of the texts under way their next tokens, by `Generation.take`; in turns, each gets some."""
+        """Give some of the texts under way their next tokens, by `Generation.take`; in turns, each gets some.
+
+        A text that cannot go on ends by `Generation.give_up`. What the step itself raises fails all texts, so it must
+        be an error that none of them caused alone.
+        """
 
     def cache_usage(self) -> float | None:
         """Share of the cache for keys and values that is in use, 0 to 1; None if that is not known."""
@@ -57,3 +69,9 @@ class Engine(ABC):
 def failure_of(error: Exception) -> HalimedeError:
     """What clients are told of an error of a framework."""
     return error if isinstance(error, HalimedeError) else InternalError(f"{type(error).__name__}: {error}")
+
+
+def log_unexpected(error: Exception) -> None:
+    """Log an error of a request that is not the client's."""
+    if not isinstance(error, HalimedeError):
+        logger.error("a request failed: %s: %s", type(error).__name__, error, exc_info=error)

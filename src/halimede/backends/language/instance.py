@@ -3,28 +3,39 @@
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from threading import Condition, Thread
+from threading import BoundedSemaphore, Condition, Thread
 from time import monotonic, monotonic_ns, sleep
 from typing import Final
 
 from halimede.backends.base import Instance
 from halimede.backends.batch import Batch, Send
 from halimede.backends.language.counts import TextCounter
-from halimede.backends.language.engine import Engine, failure_of
+from halimede.backends.language.engine import Engine, failure_of, log_unexpected
+from halimede.backends.language.form_limits import check_size
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.text_request import TextRequest, read_text_request
 from halimede.backends.language.tokenizer import Tokenizer
 from halimede.backends.language.tools.formats import ToolFormat
-from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 
 logger = logging.getLogger("halimede")
 
 _NEXT_WITHIN_S: Final = 0.0005
 """If more requests wait, the server sends the next one so soon after it has heard that the one before is under way."""
+
+_SHORT: Final = 16_384
+"""Prompts of more characters become tokens on another thread, so that requests that come later need not wait."""
+
+_PREPARING: Final = 2
+"""So many threads prepare what takes time: long prompts, and forms that are to be compiled."""
+
+_MOST_SLOW: Final = 16
+"""If so many requests wait for these threads or are prepared, further ones wait in the model's queue."""
 
 _LOOK_S: Final = 0.0001
 _LONGEST_WAIT_S: Final = 0.02
@@ -35,7 +46,8 @@ class LanguageInstance(Instance):
     """Writes texts with an engine. Its process is its own.
 
     `execute` returns once each request of the batch is under way, and waits while as many texts as may be are being
-    written: requests that have to wait do so in the model's queue, where its policy applies to them.
+    written: requests that have to wait do so in the model's queue, where its policy applies to them. Requests whose
+    preparation takes time, such as a long prompt, are prepared by other threads.
 
     Args:
         engine: makes the engine, on the thread that uses it.
@@ -71,6 +83,8 @@ class LanguageInstance(Instance):
         self._beginning = False  # a request is being looked at
         self._begun_s = 0.0  # when the last one was
         self._closing = False
+        self._preparing = ThreadPoolExecutor(_PREPARING, "halimede-prepare")
+        self._slow = BoundedSemaphore(_MOST_SLOW)
         self._engine: Engine | None = None  # until it is made
         self._failure: Exception | None = None
         self._under_way: list[Generation] = []  # of the thread
@@ -112,22 +126,63 @@ class LanguageInstance(Instance):
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
+        self._preparing.shutdown()
 
     def _begin(self, request: InferRequest, send: Send) -> None:
         try:
-            generation = self._generation(request, send)
+            asked = self._read(request)
+            request.inputs = {}  # perhaps in shared memory, which others may have now
+            if self._takes_time(asked):
+                self._slow.acquire()
+                self._preparing.submit(self._prepare, request, send, asked)
+                return
+            generation = self._generation(request, send, asked)
         except Exception as error:  # of a tokenizer, say
-            _log_unexpected(error)
+            log_unexpected(error)
             send(request, InferResponse(error=failure_of(error)), True)
             return
-        request.inputs = {}  # perhaps in shared memory, which others may have now
         self._admit(generation)
 
-    def _generation(self, request: InferRequest, send: Send) -> Generation:
+    def _takes_time(self, asked: TextRequest) -> bool:
+        """Whether others would wait for this request if it were prepared before them."""
+        assert self._engine is not None, "an instance without an engine is not made"
+        structure = asked.sampling.structure
+        return len(asked.prompt) > _SHORT or (structure is not None and not self._engine.knows(structure))
+
+    def _prepare(self, request: InferRequest, send: Send, asked: TextRequest) -> None:
+        """Begin a request that takes time, on a thread for such requests."""
+        try:
+            if request.cancelled:
+                raise CancelledError("the request was cancelled")
+            generation = self._generation(request, send, asked)
+        except Exception as error:
+            log_unexpected(error)
+            send(request, InferResponse(error=failure_of(error)), True)
+        else:
+            self._admit(generation)
+        finally:
+            self._slow.release()
+
+    def _read(self, request: InferRequest) -> TextRequest:
+        """What is asked for, if the prompt's text is not longer than the context can hold."""
         asked = read_text_request(request, self._defaults, self._tool_format)
+        if asked.sampling.structure is not None:
+            check_size(asked.sampling.structure)
+        most = self._tokenizer.max_characters * self._context
+        if asked.prompt_tokens is None and len(asked.prompt) > most:
+            if asked.truncation is None:
+                msg = (
+                    f"the prompt has {len(asked.prompt)} characters, but the model's context holds {self._context} "
+                    f"tokens, which are at most {most} characters"
+                )
+                raise InvalidArgumentError(msg)
+            kept = asked.prompt[-most:] if asked.truncation.left else asked.prompt[:most]
+            asked = replace(asked, prompt=kept)
+        return asked
+
+    def _generation(self, request: InferRequest, send: Send, asked: TextRequest) -> Generation:
         assert self._engine is not None, "an instance without an engine is not made"
         if asked.sampling.structure is not None:
-            self._beginning = False  # the step does not wait while a form is compiled
             self._engine.check(asked.sampling)
         asked, prompt = self._prompt(asked)
         if asked.truncation is not None:
@@ -152,9 +207,9 @@ class LanguageInstance(Instance):
         if tokens is None:
             return asked, self._tokenizer.encode(asked.prompt, special=asked.special)
         if tokens and not self._tokenizer.piece(max(tokens)):
-            msg = f"'prompt_token_ids' has {max(tokens)}, which is no token of the model's vocabulary"
+            msg = f"'prompt_token_ids' contains {max(tokens)}, which is not in the model's vocabulary"
             raise InvalidArgumentError(msg)
-        text = self._tokenizer.decode(tokens, special=True) if asked.echo else ""
+        text = self._tokenizer.decode(tokens[: self._context], special=True) if asked.echo else ""
         return replace(asked, prompt=text), list(tokens)
 
     def _admit(self, generation: Generation) -> None:
@@ -229,7 +284,7 @@ class LanguageInstance(Instance):
             try:
                 engine.add(generation)
             except Exception as error:  # each framework fails in its own way
-                _log_unexpected(error)
+                log_unexpected(error)
                 generation.fail(failure_of(error))
             else:
                 begun.append(generation)
@@ -284,15 +339,9 @@ def _send(generation: Generation) -> None:
     try:
         generation.send()
     except Exception as error:
-        _log_unexpected(error)
+        log_unexpected(error)
         generation.finish = generation.finish or "error"
         generation.fail(failure_of(error))
-
-
-def _log_unexpected(error: Exception) -> None:
-    """Log an error of a request that is not the client's."""
-    if not isinstance(error, HalimedeError):
-        logger.error("a request failed: %s: %s", type(error).__name__, error, exc_info=error)
 
 
 def _give_up(why: str, generations: list[Generation]) -> None:

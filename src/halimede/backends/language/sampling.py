@@ -13,6 +13,13 @@ from halimede.core.errors import InvalidArgumentError
 
 _INT32: Final = (1 << 31) - 1
 _MAX_STOP_WORDS: Final = 64
+_MAX_WORD: Final = 512
+_MAX_BIASES: Final = 16_384
+_MAX_TOKENS: Final = 1 << 18
+_MAX_ENDS: Final = 1024
+"""Tokens that end a text: each token of it is compared with them."""
+_LEAST_TEMPERATURE: Final = 1e-5
+"""A lower temperature means 0, as in vLLM: logits that are divided by it would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,7 @@ class Sampling:
     """How the tokens of one text are chosen.
 
     Attributes:
-        temperature: 0 for the most probable token each time.
+        temperature: 0 for the most probable token each time; lower values than 0.00001 mean 0.
         top_p: only the most probable tokens that together have this probability.
         top_k: only so many of the most probable tokens; 0 for all.
         min_p: only tokens at least this probable, relative to the most probable one.
@@ -96,6 +103,11 @@ def _converted(kind: type[Any], value: Any) -> Any:
         return None
 
 
+def _temperature(name: str, value: Any) -> float:
+    number = _number(0, 100)(name, value)
+    return number if number >= _LEAST_TEMPERATURE else 0.0
+
+
 def _top_k(name: str, value: Any) -> int:
     return max(0, _integer(-1, _INT32)(name, value))  # -1 means all, too
 
@@ -111,32 +123,32 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     if (
         not isinstance(words, list)
         or len(words) > _MAX_STOP_WORDS
-        or not all(isinstance(word, str) and word for word in words)
+        or not all(isinstance(word, str) and 0 < len(word) <= _MAX_WORD for word in words)
     ):
-        raise _wrong(
-            name, f"a string or a list of at most {_MAX_STOP_WORDS} strings, none of them empty", value
+        wanted = (
+            f"a string or a list of at most {_MAX_STOP_WORDS} strings, each of 1 to {_MAX_WORD} characters"
         )
+        raise _wrong(name, wanted, value)
     return tuple(words)
 
 
-def _tokens(name: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise _wrong(name, "a list of token ids", value)
-    return tuple(_integer(0, _INT32)(name, each) for each in value)
+def _tokens(most: int) -> Callable[[str, Any], tuple[int, ...]]:
+    def read(name: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list) or len(value) > most:
+            raise _wrong(name, f"a list of at most {most} token ids", value)
+        if all(type(each) is int and 0 <= each <= _INT32 for each in value):  # as nearly always
+            return tuple(value)
+        token_id = _integer(0, _INT32)
+        return tuple(token_id(name, each) for each in value)
 
-
-def _token_id(text: str) -> int | str:
-    """The number that the text is; the text if it cannot be a token's."""
-    return int(text) if text.isdecimal() and len(text) < 20 else text
+    return read
 
 
 def _bias(name: str, value: Any) -> dict[int, float]:
-    if not isinstance(value, dict):
-        raise _wrong(name, "an object of token ids and numbers", value)
-    return {
-        _integer(0, _INT32)(name, _token_id(token)): _number(-100, 100)(name, bias)
-        for token, bias in value.items()
-    }
+    if not isinstance(value, dict) or len(value) > _MAX_BIASES:
+        raise _wrong(name, f"an object of at most {_MAX_BIASES} token ids and numbers", value)
+    token_id, bias = _integer(0, _INT32), _number(-100, 100)
+    return {token_id(name, token): bias(name, each) for token, each in value.items()}
 
 
 def _one(name: str, value: Any) -> None:
@@ -150,7 +162,7 @@ def _true(name: str, value: Any) -> None:
 
 
 _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
-    "temperature": _number(0, 100),
+    "temperature": _temperature,
     "top_p": _number(0, 1),
     "top_k": _top_k,
     "min_p": _number(0, 1),
@@ -162,11 +174,11 @@ _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "max_tokens": _integer(1, _INT32),
     "min_tokens": _integer(0, _INT32),
     "stop": _texts,
-    "stop_token_ids": _tokens,
+    "stop_token_ids": _tokens(_MAX_ENDS),
     "include_stop_str_in_output": _flag,
     "ignore_eos": _flag,
     "skip_special_tokens": _flag,
-    "allowed_token_ids": _tokens,
+    "allowed_token_ids": _tokens(_MAX_TOKENS),
     "bad_words": _texts,
     "logprobs": _integer(0, MAX_TOP),
 }

@@ -5,6 +5,9 @@ from typing import Any, Final
 
 from halimede.core.errors import InvalidArgumentError
 
+MAX_NESTING: Final = 64
+"""So many levels deep a schema may be."""
+
 _SINGLE: Final = (
     "items",
     "additionalItems",
@@ -31,8 +34,10 @@ def closed(schema: dict[str, Any], field: str) -> dict[str, Any]:
         field: where it stands in the request.
 
     Raises:
-        InvalidArgumentError: it describes the members of one object in several places.
+        InvalidArgumentError: it describes the members of one object in several places, or is nested too deeply.
     """
+    if nesting_of(schema) > MAX_NESTING:
+        raise InvalidArgumentError(f"'{field}' is nested more than {MAX_NESTING} levels deep")
 
     def close(each: dict[str, Any]) -> dict[str, Any]:
         kinds = each.get("type")
@@ -53,6 +58,21 @@ def closed(schema: dict[str, Any], field: str) -> dict[str, Any]:
         return {**each, "additionalProperties": False}
 
     return changed(schema, close)
+
+
+def nesting_of(value: Any) -> int:
+    """How many lists and objects are in each other, at most one more than a schema may have."""
+    level = [value]
+    for depth in range(MAX_NESTING + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return depth
+    return MAX_NESTING + 1
 
 
 def _describes_members(value: Any) -> bool:

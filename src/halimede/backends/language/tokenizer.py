@@ -1,15 +1,27 @@
 """A model's tokenizer: texts to tokens and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from halimede.backends.language.vocabulary_pieces import VocabularyPieces
 from halimede.core.errors import InternalError, InvalidArgumentError
 
+LEAST_CHARACTERS: Final = 16
+"""A token counts as at least so many characters, as some tokenizers shorten texts before they look for tokens."""
+
+_UNKNOWN_CHARACTERS: Final = 1024
+"""The same of tokenizers that have a token for whatever they do not know, which may be of any length."""
+
 
 class Tokenizer(Protocol):
-    """What a language model needs of its tokenizer."""
+    """What a language model needs of its tokenizer.
+
+    Attributes:
+        max_characters: the most characters of a text that become one token.
+    """
+
+    max_characters: int
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a prompt; with `special`, with those that the model wants at its beginning.
@@ -30,6 +42,7 @@ class HuggingFaceTokenizer:
 
     Attributes:
         end_tokens: what it has as the end of a text.
+        max_characters: the most characters of a text that become one token.
         own: the tokenizer of `transformers`.
 
     Args:
@@ -49,6 +62,9 @@ class HuggingFaceTokenizer:
             raise InvalidArgumentError(msg) from error
         self._begin: str = self.own.bos_token or ""
         self._pieces = VocabularyPieces(self.own)
+        self.max_characters = longest_token(self.own.get_vocab())
+        if _swallows_unknown(self.own):
+            self.max_characters = max(self.max_characters, _UNKNOWN_CHARACTERS)
         end = self.own.eos_token_id
         self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
 
@@ -71,3 +87,17 @@ class HuggingFaceTokenizer:
     def piece(self, token: int) -> bytes:
         """The bytes of one token; those of a special one are its name."""
         return self._pieces.bytes_of(token)
+
+
+def longest_token(vocabulary: Iterable[str | bytes]) -> int:
+    """The most characters of a text that become one token, by the tokens' names, which are at least as long."""
+    return max(LEAST_CHARACTERS, max(map(len, vocabulary), default=0))
+
+
+def _swallows_unknown(tokenizer: Any) -> bool:
+    """Whether it makes one token of a word that it does not know, however long that is."""
+    if tokenizer.unk_token_id is None:
+        return False
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    model = getattr(backend, "model", None)
+    return not getattr(model, "byte_fallback", False) and type(model).__name__ != "BPE"

@@ -7,16 +7,36 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from halimede.backends.language.engine import Engine
+from halimede.backends.language.engine import Engine, failure_of, log_unexpected, logger
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.logprobs import TokenLogprob
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.structure import Structure
 from halimede.backends.openvino_genai.grammars import GenAIGrammars, structured_output
-from halimede.core.errors import InvalidArgumentError, UnavailableError
+from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
+
+
+class _Text:
+    """A text in the pipeline.
+
+    Attributes:
+        handle: of the pipeline.
+        repeated: so many tokens, which the text has already, come again.
+    """
+
+    __slots__ = ("handle", "repeated")
+
+    def __init__(self, handle: Any, repeated: int) -> None:
+        self.handle = handle
+        self.repeated = repeated
 
 
 class GenAIEngine(Engine):
     """The engine of one instance.
+
+    A pipeline whose step has failed fails in all later ones. Then there is a new one, in which each text is first
+    written alone, from its beginning to one token more than it has, so that only those fail that fail alone. The
+    tokens that it has come again, as the pipeline chooses them by the seed of the request, or by 0.
 
     Args:
         make_pipeline: makes an `openvino_genai.ContinuousBatchingPipeline`.
@@ -43,9 +63,13 @@ class GenAIEngine(Engine):
         self._pipeline = make_pipeline()
         self._grammars = grammars
         self._ends = ends
-        self._handles: dict[Generation, Any] = {}
+        self._texts: dict[Generation, _Text] = {}
         self._number = 0
         self.reserved_bytes = _cache_bytes(self._pipeline, draft_tokens) if fixed_cache else 0
+
+    def knows(self, structure: Structure) -> bool:
+        """Whether a form was compiled before, or is known to be impossible."""
+        return self._grammars.knows(structure)
 
     def check(self, sampling: Sampling) -> None:
         """Compile the form that a text is to have.
@@ -68,18 +92,56 @@ class GenAIEngine(Engine):
         tokens = openvino.Tensor(np.array([generation.prompt], np.int64))
         self._number += 1
         try:
-            self._handles[generation] = self._pipeline.add_request(self._number, tokens, config)
+            handle = self._pipeline.add_request(self._number, tokens, config)
         except RuntimeError as error:
             raise InvalidArgumentError(f"OpenVINO GenAI refuses the request: {error}") from error
+        self._texts[generation] = _Text(handle, len(generation.tokens))
 
     def step(self) -> None:
         """Let the pipeline take a step, and hand out the tokens that came of it."""
-        self._pipeline.step()
-        for generation, handle in self._handles.items():
-            while handle.can_read() and not generation.finish:
-                for output in handle.read().values():
-                    self._take(generation, output.generated_ids, output.generated_log_probs)
-            status = handle.get_status()
+        try:
+            self._pipeline.step()
+        except Exception as error:
+            logger.warning(
+                "a step of OpenVINO GenAI failed; the model is loaded again, and each text is written by itself: %s",
+                failure_of(error).message,
+            )
+            self._write_apart()
+        else:
+            self._hand_out()
+
+    def _write_apart(self) -> None:
+        """Find the texts that fail alone, and begin the others again."""
+        texts = [each for each in self._texts if not each.finish]
+        self.clear()
+        for generation in texts:
+            before = len(generation.tokens)
+            try:
+                self.add(generation)
+                while len(generation.tokens) == before and not generation.finish:
+                    self._pipeline.step()
+                    self._hand_out()
+            except Exception as error:
+                log_unexpected(error)
+                generation.give_up(failure_of(error))
+                self.clear()
+            else:
+                self.remove([generation])
+        for generation in texts:
+            if not generation.finish:
+                self.add(generation)
+
+    def _hand_out(self) -> None:
+        """Give the texts the tokens that the last step has made."""
+        for generation, text in self._texts.items():
+            try:
+                while text.handle.can_read() and not generation.finish:
+                    for output in text.handle.read().values():
+                        self._take(generation, text, output.generated_ids, output.generated_log_probs)
+            except Exception as error:  # of a tokenizer, say
+                log_unexpected(error)
+                generation.give_up(failure_of(error))
+            status = text.handle.get_status()
             if not generation.finish and status != openvino_genai.GenerationStatus.RUNNING:
                 generation.give_up(
                     UnavailableError(
@@ -94,19 +156,24 @@ class GenAIEngine(Engine):
     def remove(self, generations: Collection[Generation]) -> None:
         """Forget texts; what the pipeline keeps of them is free at its next step."""
         for generation in generations:
-            handle = self._handles.pop(generation, None)
-            if handle is not None and handle.get_status() == openvino_genai.GenerationStatus.RUNNING:
-                handle.cancel()
+            text = self._texts.pop(generation, None)
+            if text is not None and text.handle.get_status() == openvino_genai.GenerationStatus.RUNNING:
+                text.handle.cancel()
 
     def clear(self) -> None:
-        """Forget all texts. A pipeline whose step has failed fails in all later ones, so there is a new one."""
-        self._handles.clear()
+        """Forget all texts, and make a new pipeline."""
+        self._texts.clear()
         self._pipeline = None  # its memory is free before the next one takes its own
         self._pipeline = self._make_pipeline()
 
-    def _take(self, generation: Generation, tokens: list[int], logprobs: list[float]) -> None:
+    def _take(self, generation: Generation, text: _Text, tokens: list[int], logprobs: list[float]) -> None:
         sampling = generation.asked.sampling
         for token, logprob in zip(tokens, logprobs, strict=True):
+            if text.repeated:
+                if token != generation.tokens[-text.repeated]:
+                    raise InternalError("a step failed, and the text that was repeated is another one")
+                text.repeated -= 1
+                continue
             own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
             told = None if sampling.logprobs is None else TokenLogprob(logprob)
             generation.take(token, ends=own or token in sampling.stop_token_ids, logprob=told)

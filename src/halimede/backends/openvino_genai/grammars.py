@@ -8,6 +8,7 @@ from collections import OrderedDict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
+from time import monotonic
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +18,13 @@ from openvino import opset13
 
 from halimede.backends.language.structure import Structure, StructureKind
 from halimede.backends.openvino_genai.native_errors import told_by
+from halimede.core.errors import HalimedeError
 
 _KEPT: Final = 1024
-"""So many forms are remembered as good."""
+"""So many forms are remembered as good or bad."""
+
+_MOST_S: Final = 1.0
+"""Less than elsewhere, as the pipeline compiles a form again in a step, for which all texts wait."""
 
 
 class GenAIGrammars:
@@ -27,35 +32,58 @@ class GenAIGrammars:
 
     Args:
         tokenizer: an `openvino_genai.Tokenizer`.
+        most_s: forms that take more seconds to compile are refused.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, most_s: float = _MOST_S) -> None:
         self._tokenizer = tokenizer
+        self._most_s = most_s
         self._lock = Lock()
+        self._compiling = Lock()
         self._pipeline: Any = None
-        self._good: OrderedDict[Structure, None] = OrderedDict()
+        self._known: OrderedDict[Structure, HalimedeError | None] = OrderedDict()
+
+    def knows(self, structure: Structure) -> bool:
+        """Whether a form was compiled before, or is known to be impossible."""
+        with self._lock:
+            return structure in self._known
 
     def check(self, structure: Structure) -> None:
         """Compile a form.
 
         Raises:
-            InvalidArgumentError: it cannot be compiled.
+            InvalidArgumentError: it cannot be compiled, or takes too long.
         """
+        with self._compiling:
+            if not self.knows(structure):
+                refusal = self._refusal(structure)
+                with self._lock:
+                    self._known[structure] = refusal
+                    if len(self._known) > _KEPT:
+                        self._known.popitem(last=False)
         with self._lock:
-            if structure in self._good:
-                return
-            if self._pipeline is None:
-                self._pipeline = _idle_pipeline(self._tokenizer)
-            config = openvino_genai.GenerationConfig()
-            config.max_new_tokens = 1
-            config.structured_output_config = structured_output(structure)
-            try:
-                self._pipeline.generate(openvino.Tensor(np.zeros((1, 1), np.int64)), config)
-            except RuntimeError as error:
-                raise structure.refused(told_by(error)) from None
-            self._good[structure] = None
-            if len(self._good) > _KEPT:
-                self._good.popitem(last=False)
+            refusal = self._known.get(structure)
+        if refusal is not None:
+            raise refusal.with_traceback(None)  # it may be raised many times
+
+    def _refusal(self, structure: Structure) -> HalimedeError | None:
+        """Why a form cannot be used; None if it can."""
+        if self._pipeline is None:
+            self._pipeline = _idle_pipeline(self._tokenizer)
+        config = openvino_genai.GenerationConfig()
+        config.max_new_tokens = 1
+        config.structured_output_config = structured_output(structure)
+        began = monotonic()
+        try:
+            self._pipeline.generate(openvino.Tensor(np.zeros((1, 1), np.int64)), config)
+        except RuntimeError as error:
+            return structure.refused(told_by(error))
+        past = monotonic() - began
+        if past > self._most_s:
+            return structure.refused(
+                f"compiling it took {past:.1f} s, and at most {self._most_s:g} s are allowed"
+            )
+        return None
 
 
 def structured_output(structure: Structure) -> Any:

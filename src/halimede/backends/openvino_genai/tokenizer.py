@@ -8,6 +8,7 @@ from typing import Any, Final
 import openvino_genai
 import tokenizers
 
+from halimede.backends.language.tokenizer import longest_token
 from halimede.core.errors import InternalError, InvalidArgumentError
 
 _REPLACED: Final = re.compile("\N{REPLACEMENT CHARACTER}+")
@@ -27,6 +28,7 @@ class GenAITokenizer:
 
     Attributes:
         end_tokens: what it has as the end of a text.
+        max_characters: the most characters of a text that become one token.
         own: the tokenizer of OpenVINO GenAI.
 
     Args:
@@ -45,7 +47,9 @@ class GenAITokenizer:
             self.own: Any = openvino_genai.Tokenizer(directory)
         except RuntimeError as error:
             raise InvalidArgumentError(f"cannot load the tokenizer in '{directory}': {error}") from error
-        self._pieces: dict[int, bytes] = {}  # read when they are first asked for
+        vocabulary: dict[bytes, int] = self.own.get_vocab()
+        self._pieces = {number: piece for piece, number in vocabulary.items()}
+        self.max_characters = longest_token(vocabulary)
         self._begin: str = self.own.get_bos_token()
         end: int = self.own.get_eos_token_id()
         self.end_tokens: frozenset[int] = frozenset((end,) if end >= 0 else ())
@@ -74,8 +78,6 @@ class GenAITokenizer:
 
     def piece(self, token: int) -> bytes:
         """The bytes of one token; those of a special one are its name."""
-        if not self._pieces:
-            self._pieces = {number: piece for piece, number in self.own.get_vocab().items()}
         return self._pieces.get(token, b"")
 
     def _fast_decoder(self, path: Path) -> tokenizers.Tokenizer | None:

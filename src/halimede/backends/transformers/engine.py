@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection
 
 from torch import Tensor
 
-from halimede.backends.language.engine import Engine, failure_of
+from halimede.backends.language.engine import Engine, failure_of, log_unexpected
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
+from halimede.backends.language.structure import Structure
 from halimede.backends.transformers.abilities import Ability, logger
 from halimede.backends.transformers.forward import Forward
 from halimede.backends.transformers.grammars import Grammars
@@ -23,7 +24,8 @@ class TransformersEngine(Engine):
     A step gives each text that was read one more token, and reads at most `step_tokens` tokens of prompts, those that
     came first before others: long prompts delay the others' tokens by little.
 
-    If the pass that texts share fails, each of them is read anew by itself, so that only those fail that fail alone.
+    If the pass that texts share fails, each of them is read anew by itself, so that only those fail that fail alone. An
+    error in whatever is done for one text ends that text only.
 
     Args:
         forward: calls the model.
@@ -54,7 +56,12 @@ class TransformersEngine(Engine):
         self._encode = encode
         self._unread: list[Reading] = []
         self._texts: dict[Generation, Reading] = {}
+        self._failure: Exception | None = None  # why the writer cannot be used any more
         self._writer = self._make_writer()
+
+    def knows(self, structure: Structure) -> bool:
+        """Whether a form is compiled, or known to be impossible."""
+        return self._grammars.knows(structure)
 
     def check(self, sampling: Sampling) -> None:
         """Compile the form that a text is to have.
@@ -80,6 +87,8 @@ class TransformersEngine(Engine):
         """Write a token of each text that was read, and read on."""
         written: list[Reading] = []
         try:
+            if self._failure is not None:
+                raise self._failure
             for text, logits in self._writer.step():
                 written.append(text)
                 self._choose(text, logits)
@@ -102,7 +111,10 @@ class TransformersEngine(Engine):
         for generation in generations:
             self._texts.pop(generation, None)
         self._unread = [text for text in self._unread if text.generation in self._texts]
-        self._writer.keep([text for text in self._texts.values() if text not in self._unread])
+        try:
+            self._writer.keep([text for text in self._texts.values() if text not in self._unread])
+        except Exception as error:  # the memory for those that are kept, say
+            self._failure = error
 
     def clear(self) -> None:
         """Forget all texts."""
@@ -111,6 +123,7 @@ class TransformersEngine(Engine):
         self._writer = self._make_writer()
 
     def _make_writer(self) -> Writer:
+        self._failure = None
         if self._ability is Ability.TOGETHER:
             return TogetherWriter(self._forward, self._make_cache)
         return SingleWriter(self._forward, keeps=self._ability is Ability.SINGLY)
@@ -128,7 +141,7 @@ class TransformersEngine(Engine):
         if not text.unread:
             self._unread.remove(text)
             self._choose(text, logits[0])
-            self._writer.join(text)
+            self._join(text)
 
     def _write_anew(self, written: Collection[Reading]) -> None:
         """Write a token of each text but those that have one, with nothing that was kept from before a failed step."""
@@ -146,24 +159,33 @@ class TransformersEngine(Engine):
                     continue
                 text.read = len(tokens)
                 self._choose(text, logits[0])
+            self._join(text)
+
+    def _join(self, text: Reading) -> None:
+        """Let a text go on with the others, unless it has ended."""
+        if text.generation.finish:
+            return
+        try:
             self._writer.join(text)
+        except Exception as error:  # the memory for one more, say; the others are as they were
+            _fail(text, error)
 
     def _choose(self, text: Reading, logits: Tensor) -> None:
+        """Give a text its next token."""
         generation = text.generation
+        sampling = generation.asked.sampling
         try:
             token = text.sampler.choose(logits, generation.tokens)
+            own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
+            ends = own or token in sampling.stop_token_ids
+            logprob = None if sampling.logprobs is None else logprob_of(logits, token, sampling.logprobs)
+            generation.take(token, ends=ends, last=text.sampler.completes(token), logprob=logprob)
         except Exception as error:
             _fail(text, error)
-            return
-        sampling = generation.asked.sampling
-        own = token in self._ends and (sampling.structure is not None or not sampling.ignore_eos)
-        ends = own or token in sampling.stop_token_ids
-        logprob = None if sampling.logprobs is None else logprob_of(logits, token, sampling.logprobs)
-        generation.take(token, ends=ends, last=text.sampler.completes(token), logprob=logprob)
 
 
 def _fail(text: Reading, error: Exception) -> None:
     """End a text that cannot go on."""
-    logger.error("a text failed", exc_info=error)
+    log_unexpected(error)
     text.cache = None
     text.generation.give_up(failure_of(error))

@@ -3,18 +3,20 @@
 import re
 from collections import OrderedDict
 from threading import Lock
+from time import monotonic
 from typing import Any, Final
 
 import orjson
 import torch
 from torch import Tensor
 
+from halimede.backends.language.form_limits import MAX_COMPILE_S
 from halimede.backends.language.schemas import changed
 from halimede.backends.language.structure import Structure, StructureKind
-from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnsupportedError
 
-_KEPT: Final = 64
-"""So many compiled forms are kept."""
+_KEPT: Final = 256
+"""So many compiled forms are kept, with those that were refused."""
 
 _COMPACT: Final[Any] = {"whitespace_flexible": False}
 """JSON has no white space, so that a model cannot go on with it for ever."""
@@ -56,8 +58,14 @@ class Matcher:
         return masked
 
     def take(self, token: int) -> bool:
-        """Go on by a token; whether the text is complete with it."""
+        """Go on by a token; whether the text is complete with it.
+
+        Raises:
+            InvalidArgumentError: the form is too complex to go on.
+        """
         self._compiled.consume_token(token)
+        if self._compiled.is_error():
+            raise self._structure.refused(_first_line(self._compiled.get_error()))
         return bool(self._compiled.is_stopped())
 
 
@@ -67,31 +75,64 @@ class Grammars:
     Args:
         tokenizer: of `transformers`.
         ends: the tokens that end a text.
+        most_s: forms that take more seconds to compile are refused.
     """
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int]) -> None:
+    def __init__(self, tokenizer: Any, ends: frozenset[int], most_s: float = MAX_COMPILE_S) -> None:
         self._tokenizer = tokenizer
         self._ends = sorted(ends)
+        self._most_s = most_s
         self._lock = Lock()
+        self._compiling = Lock()
         self._vocabulary: Any = None
         self._compiled: OrderedDict[Structure, Any] = OrderedDict()
+
+    def knows(self, structure: Structure) -> bool:
+        """Whether a form is compiled, or known to be impossible."""
+        with self._lock:
+            return structure in self._compiled
 
     def matcher(self, structure: Structure) -> Matcher:
         """What follows a new text of this form.
 
         Raises:
-            InvalidArgumentError: there is no such form.
+            InvalidArgumentError: there is no such form, or it takes too long to compile.
             UnsupportedError: the package is not installed, or the tokenizer is of a kind that it does not know.
         """
+        compiled = self._found(structure)
+        if compiled is None:
+            with self._compiling:  # not the other lock: texts with forms that are known go on
+                compiled = self._found(structure)
+                if compiled is None:
+                    compiled = self._outcome(structure)
+                    with self._lock:
+                        self._compiled[structure] = compiled
+                        if len(self._compiled) > _KEPT:
+                            self._compiled.popitem(last=False)
+        if isinstance(compiled, HalimedeError):
+            raise compiled.with_traceback(None)  # it may be raised many times
+        return Matcher(compiled.deep_copy(), structure)
+
+    def _found(self, structure: Structure) -> Any:
         with self._lock:
             compiled = self._compiled.get(structure)
-            if compiled is None:
-                compiled = self._compile(structure)
-                self._compiled[structure] = compiled
-                if len(self._compiled) > _KEPT:
-                    self._compiled.popitem(last=False)
-            self._compiled.move_to_end(structure)
-            return Matcher(compiled.deep_copy(), structure)
+            if compiled is not None:
+                self._compiled.move_to_end(structure)
+            return compiled
+
+    def _outcome(self, structure: Structure) -> Any:
+        """The compiled form, or the error that says why there is none."""
+        began = monotonic()
+        try:
+            compiled = self._compile(structure)
+        except HalimedeError as error:
+            return error
+        past = monotonic() - began
+        if past > self._most_s:
+            return structure.refused(
+                f"compiling it took {past:.1f} s, and at most {self._most_s:g} s are allowed"
+            )
+        return compiled
 
     def _compile(self, structure: Structure) -> Any:
         try:
@@ -113,8 +154,11 @@ class Grammars:
         except ValueError as error:
             raise structure.refused(str(error)) from None
         compiled = LLMatcher(self._words(), grammar, log_level=0)
-        if compiled.is_error():
-            raise structure.refused(_first_line(compiled.get_error()))
+        first = compiled.deep_copy()
+        first.compute_bitmask()  # it has no time limit of its own
+        for each in (compiled, first):
+            if each.is_error():
+                raise structure.refused(_first_line(each.get_error()))
         return compiled
 
     def _words(self) -> Any:

@@ -61,17 +61,17 @@ class Rows:
         """Forget all rows but these."""
         if len(rows) == len(self.lengths):
             return
-        self.lengths = [self.lengths[row] for row in rows]
         if not rows:
-            self._cache = None
+            self._cache, self.lengths = None, []
             return
-        width = max(self.lengths)
+        lengths = [self.lengths[row] for row in rows]
+        width = max(lengths)
         kept = self._make_cache()
         for number, layer in enumerate(self._cache.layers):
             if layer.is_initialized:
                 index = torch.tensor(rows, device=layer.keys.device)
                 kept.update(*(_narrowed(each, index, width) for each in (layer.keys, layer.values)), number)
-        self._cache = kept
+        self._cache, self.lengths = kept, lengths
 
     def step(self, forward: Forward, tokens: Sequence[int]) -> Tensor:
         """The logits after the next token of each row, shape [rows, vocabulary]."""

@@ -58,6 +58,8 @@ class Sampler:
             if sampling.min_p > 0:
                 processors.append(MinPLogitsWarper(sampling.min_p))
         self._processors = LogitsProcessorList(processors)
+        self._bias: tuple[Tensor, Tensor] | None = None
+        self._allowed: Tensor | None = None
         self._repetition = None
         if sampling.repetition_penalty != 1:
             self._repetition = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
@@ -106,30 +108,44 @@ class Sampler:
         if tokens and (sampling.frequency_penalty or sampling.presence_penalty):
             counts = torch.bincount(torch.tensor(tokens), minlength=len(scores))
             scores -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
-        for token, bias in sampling.logit_bias.items():
-            if token < len(scores):
-                scores[token] += bias
+        if sampling.logit_bias:
+            tokens_with_bias, biases = self._biases(len(scores))
+            scores[tokens_with_bias] += biases
         if len(tokens) < sampling.min_tokens:
             scores[[token for token in self._ends if token < len(scores)]] = -torch.inf
         if sampling.allowed_token_ids:
-            scores = _only(scores, sampling.allowed_token_ids)
+            scores = scores.masked_fill(~self._is_allowed(len(scores)), -torch.inf)
         for *before, last in self._bad_words:
             if last < len(scores) and tokens[len(tokens) - len(before) :] == before:
                 scores[last] = -torch.inf
-        return scores if self._matcher is None else self._matcher.mask(scores)
+        if self._matcher is not None:
+            scores = self._matcher.mask(scores)
+        if bool(torch.isneginf(scores).all()):
+            raise InvalidArgumentError(
+                "sampling_parameters: no token is possible any more, as each is excluded by 'allowed_token_ids', "
+                "'bad_words', 'min_tokens' or the form of the text"
+            )
+        return scores
 
+    def _biases(self, size: int) -> tuple[Tensor, Tensor]:
+        """The tokens of a vocabulary of this size that have a bias, and their biases."""
+        if self._bias is None:
+            known = {token: bias for token, bias in self._sampling.logit_bias.items() if token < size}
+            self._bias = torch.tensor([*known], dtype=torch.long), torch.tensor([*known.values()])
+        return self._bias
 
-def _only(scores: Tensor, tokens: Sequence[int]) -> Tensor:
-    """The scores with -inf for all other tokens.
+    def _is_allowed(self, size: int) -> Tensor:
+        """Of each token of a vocabulary of this size, whether it may come.
 
-    Raises:
-        InvalidArgumentError: the vocabulary has none of the tokens.
-    """
-    known = [token for token in tokens if token < len(scores)]
-    if not known:
-        raise InvalidArgumentError(
-            "sampling_parameters: 'allowed_token_ids' has no token of the model's vocabulary"
-        )
-    masked = torch.full_like(scores, -torch.inf)
-    masked[known] = scores[known]
-    return masked
+        Raises:
+            InvalidArgumentError: none may.
+        """
+        if self._allowed is None:
+            known = [token for token in self._sampling.allowed_token_ids if token < size]
+            if not known:
+                raise InvalidArgumentError(
+                    "sampling_parameters: 'allowed_token_ids' has no token of the model's vocabulary"
+                )
+            self._allowed = torch.zeros(size, dtype=torch.bool)
+            self._allowed[known] = True
+        return self._allowed

@@ -11,6 +11,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from halimede.backends.language.engine import Engine
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.logprobs import TokenLogprob
+from halimede.backends.language.structure import Structure
 from halimede.backends.vllm.cache_gauge import CacheGauge
 from halimede.backends.vllm.engine_loop import EngineLoop
 from halimede.backends.vllm.errors import as_error
@@ -37,6 +38,10 @@ class VllmEngine(Engine):
         self._numbers = count(1)
         self._tasks: dict[Generation, Future[None]] = {}
         self._come: SimpleQueue[tuple[Generation, Any] | None] = SimpleQueue()
+
+    def knows(self, structure: Structure) -> bool:
+        """Always: vLLM compiles forms by itself, in its own processes."""
+        return True
 
     def add(self, generation: Generation) -> None:
         """Begin a text.

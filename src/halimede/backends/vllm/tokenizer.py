@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+from halimede.backends.language.tokenizer import LEAST_CHARACTERS, longest_token
 from halimede.backends.language.vocabulary_pieces import VocabularyPieces
 from halimede.core.errors import InternalError
 
 
 class VllmTokenizer:
     """Texts to tokens and back.
+
+    Attributes:
+        max_characters: the most characters of a text that become one token.
 
     Args:
         tokenizer: of the engine.
@@ -17,6 +21,12 @@ class VllmTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._begin: str = getattr(tokenizer, "bos_token", None) or ""
+        longest = getattr(tokenizer, "max_chars_per_token", None)  # which depends on vLLM's version
+        self.max_characters = (
+            max(LEAST_CHARACTERS, longest)
+            if isinstance(longest, int)
+            else longest_token(tokenizer.get_vocab())
+        )
         of_transformers = hasattr(tokenizer, "added_tokens_decoder")
         self._pieces = VocabularyPieces(tokenizer) if of_transformers else None
 

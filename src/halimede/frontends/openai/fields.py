@@ -19,7 +19,11 @@ MAX_PROMPTS: Final = 2048
 
 _MAX_STOP_WORDS: Final = 16
 _MAX_WORDS: Final = 64
+_MAX_WORD: Final = 512
 _MAX_TOKENS: Final = 1 << 20
+_MAX_BIASES: Final = 16_384
+_MAX_DIGITS: Final = 10
+"""Of a token id."""
 _MAX_NOTED: Final = 256
 """Names of ignored fields that are remembered, so that each is logged once."""
 _SHOWN: Final = 64
@@ -128,10 +132,14 @@ def stop_words(document: dict[str, Any]) -> tuple[str, ...]:
         msg = f"'stop' must be a string or a list of at most {_MAX_STOP_WORDS} strings"
         raise FieldError("stop", msg)
     for word in words:
-        if not isinstance(word, str) or not word:
-            raise FieldError("stop", "each element of 'stop' must be a string that is not empty")
-        checked_text("stop", word)
+        _word("stop", word)
     return tuple(words)
+
+
+def _word(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_WORD:
+        raise FieldError(name, f"each element of '{name}' must be a string of 1 to {_MAX_WORD} characters")
+    checked_text(name, value)
 
 
 def prompts(document: dict[str, Any], name: str) -> list[str] | list[list[int]]:
@@ -210,9 +218,18 @@ def _words(name: str, value: Any) -> Any:
     if not isinstance(value, list) or len(value) > _MAX_WORDS:
         raise FieldError(name, f"'{name}' must be a list of at most {_MAX_WORDS} strings")
     for each in value:
-        if not isinstance(each, str) or not each:
-            raise FieldError(name, f"each element of '{name}' must be a string that is not empty")
-        checked_text(name, each)
+        _word(name, each)
+    return value
+
+
+def _bias(name: str, value: Any) -> Any:
+    if not isinstance(value, dict) or len(value) > _MAX_BIASES:
+        msg = f"'{name}' must be an object of at most {_MAX_BIASES} token ids and numbers"
+        raise FieldError(name, msg)
+    for token, bias in value.items():
+        if not (token.isascii() and token.isdigit() and len(token) <= _MAX_DIGITS):
+            raise FieldError(name, f"the members of '{name}' must be named by token ids, got {token!r:.64}")
+        _number(name, bias, -100, 100)
     return value
 
 
@@ -223,7 +240,7 @@ SAMPLING: Final[dict[str, Check]] = {
     "presence_penalty": lambda name, value: _number(name, value, -2, 2),
     "seed": lambda name, value: _integer(name, value, -_INT64, _INT64 - 1),
     "max_tokens": lambda name, value: _integer(name, value, 1, _INT32),
-    "logit_bias": _object,
+    "logit_bias": _bias,
     "top_k": lambda name, value: _integer(name, value, -1, _INT32),
     "min_p": lambda name, value: _number(name, value, 0, 1),
     "repetition_penalty": lambda name, value: _number(name, value, 0, 10),

@@ -1,5 +1,6 @@
 """Values of JSON as tensors of a model, and texts that its tensors hold."""
 
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +54,8 @@ def json_tensor(signature: Signature, spec: TensorSpec, field: str, value: Any) 
     """A value as one element of JSON. Raises as `value_tensor` does."""
     if spec.datatype is not BYTES:
         return value_tensor(signature, spec, field, value)
+    if isinstance(value, float) and not isfinite(value):  # which would become null
+        raise FieldError(field, f"'{field}' must be a finite number")
     try:
         text = orjson.dumps(value)
     except (TypeError, ValueError) as error:

@@ -30,6 +30,7 @@ class Tokenizer:
 
     bos_token = "<s>"
     eos_token_id = END
+    max_chars_per_token = len(bos_token)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The tokens of a text."""
