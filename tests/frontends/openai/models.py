@@ -215,6 +215,12 @@ class TritonPythonModel:
         ]
 """
 
+SLOW_TEMPLATES = {
+    "slow": "{% for number in range(50000) %}{% endfor %}rounds: 50000",
+    "endless": "{% for number in range(99999) %}{% for other in range(99999) %}{% if other in [1, 2, 3, 4, 5] %}"
+    "{% endif %}{% endfor %}{% endfor %}",
+}
+
 CHATTER_TEMPLATE = (
     "{% for each in [tone, reasoning_effort] %}{% if each %}{{ each }} {% endif %}{% endfor %}"
     "{% for each in documents or [] %}{{ each.title }} {% endfor %}"
@@ -280,6 +286,9 @@ def write_repository(directory: Path) -> None:
     write_tokenizer(directory / "plain" / "tokenizer.json")
     python_model(directory, "chatter", PLAIN, PLAIN_CONFIG + IN_SERVER)
     (directory / "chatter" / "1" / "chat_template.jinja").write_text(CHATTER_TEMPLATE)
+    for name, rounds in SLOW_TEMPLATES.items():
+        python_model(directory, name, PLAIN, PLAIN_CONFIG + IN_SERVER)
+        (directory / name / "1" / "chat_template.jinja").write_text(rounds)
     python_model(directory, "picky", PLAIN, PLAIN_CONFIG + IN_SERVER)
     write_tokenizer(directory / "picky" / "tokenizer.json", fails=True)
 

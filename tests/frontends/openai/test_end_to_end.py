@@ -31,7 +31,18 @@ def said(client: OpenAI, content: str, **options: Any) -> Any:
 
 def test_models_are_listed_that_serve_some_call(client: OpenAI) -> None:
     names = [model.id for model in client.models.list()]
-    assert names == ["caller", "chatter", "embedder", "picky", "plain", "squash", "tools", "writer"]
+    assert names == [
+        "caller",
+        "chatter",
+        "embedder",
+        "endless",
+        "picky",
+        "plain",
+        "slow",
+        "squash",
+        "tools",
+        "writer",
+    ]
     assert client.models.retrieve("squash").id == "squash"
     with pytest.raises(openai.NotFoundError, match="no model 'other'"):
         client.models.retrieve("other")

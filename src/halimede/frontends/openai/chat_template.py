@@ -6,14 +6,19 @@ that the prompt is the same, byte for byte.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from time import thread_time
 from typing import Any, Final
 
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.frontends.openai.template_limits import ON_LOOP, USUAL, TemplateLimits
 
 MISSING: Final = "chat templates need the package jinja2: pip install 'halimede[openai]'"
 
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 """What messages may call the reasoning; the first is the usual name, and the second what gpt-oss looks for."""
+
+_SHOWN: Final = 1000
+"""So much of what goes wrong in a template is told."""
 
 _MARK: Final = "HALIMEDE_THE_TEXT_GOES_ON_HERE"
 _END: Final = _MARK + " "
@@ -47,6 +52,7 @@ class ChatTemplate:
         variables: the names that it uses and does not set itself.
         loops_over_content: it goes through the parts that a message's content may consist of.
         names_developer: it has a text for the role `developer`.
+        slow: the last rendering took so long that the server's loop had better not wait for the next one.
 
     Args:
         source: its text.
@@ -65,6 +71,7 @@ class ChatTemplate:
         except ImportError:
             raise UnsupportedError(MISSING) from None
         self._special = dict(special)
+        self.slow = False
         self._names_content = "content" in source
         self.names_developer = "developer" in source
         try:
@@ -82,10 +89,18 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         tools: list[Any] | None = None,
         options: TemplateOptions = _USUAL,
+        limits: TemplateLimits = USUAL,
     ) -> str:
         """The prompt.
 
+        Args:
+            messages: the conversation.
+            tools: the tools that the model may call; None for none.
+            options: what the template is told besides.
+            limits: what it may take.
+
         Raises:
+            TemplateLimitError: it takes more.
             InvalidArgumentError: the template refuses the conversation, or fails, or leaves the message out that is
                 to be continued.
         """
@@ -103,12 +118,15 @@ class ChatTemplate:
             "documents": options.documents,
             "add_generation_prompt": options.add_generation_prompt,
         }
+        began = thread_time()
         try:
-            prompt = self._compiled.render(variables)
+            prompt = self._compiled.render(variables, limits)
         except InvalidArgumentError:
             raise
         except Exception as error:  # templates are programs
-            raise InvalidArgumentError(f"the chat template failed: {error}") from None
+            raise InvalidArgumentError(f"the chat template failed: {str(error)[:_SHOWN]}") from None
+        finally:
+            self.slow = thread_time() - began > ON_LOOP.seconds / 2
         return prompt if goes_on is None else _up_to_end(prompt, goes_on)
 
 

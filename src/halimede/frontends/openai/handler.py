@@ -20,12 +20,14 @@ from halimede.frontends.openai.generation import Generation
 from halimede.frontends.openai.known_models import KnownModel, KnownModels
 from halimede.frontends.openai.openapi import DESCRIBED
 from halimede.frontends.openai.profile import Task
+from halimede.frontends.openai.reading import read_on_loop, read_on_thread
 from halimede.frontends.openai.replies import ChoiceReplies, Replies
 from halimede.frontends.openai.responses.reply import ResponseReply
 from halimede.frontends.openai.responses.request import read_response
 from halimede.frontends.openai.routes import OF_VLLM, PREFIX, Call, Route, find_route
 from halimede.frontends.openai.settings import OpenaiSettings
-from halimede.frontends.openai.text_request import read_chat, read_completion
+from halimede.frontends.openai.template_limits import TemplateLimits
+from halimede.frontends.openai.text_request import TextRequest, read_chat, read_completion
 
 _TASKS = {
     Call.CHAT_COMPLETIONS: Task.CHAT,
@@ -137,15 +139,36 @@ class _Frontend:
         if call is Call.EMBEDDINGS:
             Embeddings(self._engine, exchange, known, document, self._ignored, received).start(pattern)
             return
-        replies: Replies
-        if call is Call.RESPONSES:
-            wanted = read_response(document, known, self._ignored)
-            asked, replies = wanted.chat, ResponseReply(known.model.name, wanted.repeated, wanted.chat.id)
+
+        def read(limits: TemplateLimits) -> tuple[TextRequest, Replies]:
+            return self._read(call, document, known, limits)
+
+        def start(asked: TextRequest, replies: Replies) -> None:
+            Generation(self._engine, exchange, known, asked, replies, received).start(pattern)
+
+        async def run_later() -> None:
+            asked = await read_on_thread(read)
+            if not exchange.closed:
+                start(*asked)
+
+        asked = read_on_loop(read, len(exchange.body), known)
+        if asked is None:
+            self._background.answer(exchange, run_later(), respond_error)
         else:
-            read = read_chat if call is Call.CHAT_COMPLETIONS else read_completion
-            asked = read(document, known, self._ignored)
-            replies = ChoiceReplies(known.model.name, asked)
-        Generation(self._engine, exchange, known, asked, replies, received).start(pattern)
+            start(*asked)
+
+    def _read(
+        self, call: Call, document: dict[str, Any], known: KnownModel, limits: TemplateLimits
+    ) -> tuple[TextRequest, Replies]:
+        """What a request asks for, and the replies to it."""
+        if call is Call.RESPONSES:
+            wanted = read_response(document, known, self._ignored, limits)
+            return wanted.chat, ResponseReply(known.model.name, wanted.repeated, wanted.chat.id)
+        if call is Call.CHAT_COMPLETIONS:
+            asked = read_chat(document, known, self._ignored, limits)
+        else:
+            asked = read_completion(document, known, self._ignored)
+        return asked, ChoiceReplies(known.model.name, asked)
 
 
 def _unknown(path: str) -> str:

@@ -17,6 +17,13 @@ from halimede.frontends.openai.profile import PROMPT_TOKENS, SAMPLING_PARAMETERS
 from halimede.frontends.openai.published_fields import FORMS, check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
+from halimede.frontends.openai.template_limits import (
+    ON_LOOP,
+    USUAL,
+    TemplateLimitError,
+    TemplateLimits,
+    TooSlowForLoopError,
+)
 from halimede.frontends.openai.template_options import read_template_options
 from halimede.frontends.openai.tensors import json_tensor, value_tensor
 from halimede.frontends.openai.tool_prompts import tools_for_template, with_read_calls
@@ -59,10 +66,22 @@ class TextRequest:
     sent: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> TextRequest:
+def read_chat(
+    document: dict[str, Any],
+    known: KnownModel,
+    ignored: IgnoredFields,
+    limits: TemplateLimits = USUAL,
+) -> TextRequest:
     """A request for chat.
 
+    Args:
+        document: the request.
+        known: the model.
+        ignored: hears of fields that nobody publishes.
+        limits: what the chat template may take.
+
     Raises:
+        TooSlowForLoopError: it takes more than the limits `ON_LOOP`, which were given.
         HalimedeError: what is wrong with it, or what the model cannot do.
     """
     messages = read_messages(document.get("messages"), raw="messages" in known.profile.inputs)
@@ -74,11 +93,13 @@ def read_chat(document: dict[str, Any], known: KnownModel, ignored: IgnoredField
         extra[spec.name] = json_tensor(known.model.signature, spec, "messages", messages)
         prompts = [""]
     else:
-        prompts = [_prompt(document, messages, known)]
+        prompts = [_prompt(document, messages, known, limits)]
     return _read(document, known, prompts, extra, chat=True)
 
 
-def _prompt(document: dict[str, Any], messages: list[dict[str, Any]], known: KnownModel) -> str:
+def _prompt(
+    document: dict[str, Any], messages: list[dict[str, Any]], known: KnownModel, limits: TemplateLimits
+) -> str:
     """What the chat template makes of the messages."""
     files, tools = known.files, tools_for_template(document)
     template = (tools and files.tool_template) or files.template
@@ -88,7 +109,11 @@ def _prompt(document: dict[str, Any], messages: list[dict[str, Any]], known: Kno
     options = read_template_options(document, template)
     told = conversation(messages, parts=template.loops_over_content, developer=template.names_developer)
     try:
-        prompt = template.render(with_read_calls(told), tools, options)
+        prompt = template.render(with_read_calls(told), tools, options, limits)
+    except TemplateLimitError as error:
+        if limits is ON_LOOP:
+            raise TooSlowForLoopError from None
+        raise FieldError("messages", error.message) from None
     except InvalidArgumentError as error:
         raise FieldError("messages", error.message) from None
     return fields.checked_text("messages", prompt)

@@ -19,8 +19,10 @@ from halimede.frontends.openai.fields import IgnoredFields, read_object
 from halimede.frontends.openai.generation import Generation
 from halimede.frontends.openai.known_models import KnownModel, KnownModels
 from halimede.frontends.openai.profile import Task, read_profile
+from halimede.frontends.openai.reading import read_on_loop, read_on_thread
 from halimede.frontends.openai.replies import ChoiceReplies
-from halimede.frontends.openai.text_request import read_chat, read_completion
+from halimede.frontends.openai.template_limits import TemplateLimits
+from halimede.frontends.openai.text_request import TextRequest, read_chat, read_completion
 from halimede.frontends.sagemaker.content_type import json_length
 from halimede.frontends.sagemaker.generated_text import GeneratedText
 from halimede.frontends.sagemaker.prompts import read_prompts
@@ -118,13 +120,36 @@ class TextCalls:
         if task is Task.EMBEDDINGS:
             Embeddings(engine, exchange, known, document, ignored, received).start(pattern)
         elif task is Task.CHAT or "prompt" in document:
-            read = read_chat if task is Task.CHAT else read_completion
-            asked = read(document, known, ignored)
-            replies = ChoiceReplies(known.model.name, asked)
-            Generation(engine, exchange, known, asked, replies, received).start(pattern)
+            self._run_text(exchange, task, document, known, received)
         else:
             prompts = read_prompts(document, known, ignored, self._settings.text_format)
             GeneratedText(engine, exchange, known, prompts, received, self._respond_error).start(pattern)
+
+    def _run_text(
+        self, exchange: Exchange, task: Task, document: dict[str, Any], known: KnownModel, received: int
+    ) -> None:
+        """Run a request in OpenAI's format for chat or completions."""
+
+        def read(limits: TemplateLimits) -> TextRequest:
+            if task is Task.CHAT:
+                return read_chat(document, known, self._ignored, limits)
+            return read_completion(document, known, self._ignored)
+
+        def start(asked: TextRequest) -> None:
+            replies = ChoiceReplies(known.model.name, asked)
+            generation = Generation(self._engine, exchange, known, asked, replies, received)
+            generation.start(self._settings.forward_pattern)
+
+        async def run_later() -> None:
+            asked = await read_on_thread(read)
+            if not exchange.closed:
+                start(asked)
+
+        asked = read_on_loop(read, len(exchange.body), known)
+        if asked is None:
+            self._background.answer(exchange, run_later(), respond_openai_error)
+        else:
+            start(asked)
 
 
 def _task_of(document: dict[str, Any]) -> Task | None:

@@ -11,6 +11,7 @@ from halimede.frontends.openai.published_fields import FIELDS, check_fields
 from halimede.frontends.openai.responses.items import PlacedMessage, read_input
 from halimede.frontends.openai.responses.tools import chat_tool, chat_tool_choice, read_tools
 from halimede.frontends.openai.routes import Call
+from halimede.frontends.openai.template_limits import USUAL, TemplateLimits
 from halimede.frontends.openai.text_request import TextRequest, read_chat
 
 _STORED: Final = ("previous_response_id", "conversation", "prompt", "background")
@@ -49,8 +50,13 @@ class ResponseRequest:
     repeated: dict[str, Any]
 
 
-def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredFields) -> ResponseRequest:
-    """A request for a response.
+def read_response(
+    document: dict[str, Any],
+    known: KnownModel,
+    ignored: IgnoredFields,
+    limits: TemplateLimits = USUAL,
+) -> ResponseRequest:
+    """A request for a response. The arguments are those of `read_chat`.
 
     Raises:
         HalimedeError: what is wrong with it, or what the model cannot do.
@@ -82,7 +88,7 @@ def read_response(document: dict[str, Any], known: KnownModel, ignored: IgnoredF
         **_logprobs(document),
     }
     try:
-        asked = read_chat(chat, known, ignored)
+        asked = read_chat(chat, known, ignored, limits)
     except FieldError as error:
         raise _renamed(error, placed) from None
     repeated = {
