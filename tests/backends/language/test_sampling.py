@@ -51,7 +51,7 @@ def test_null_and_all_tokens_ask_for_nothing() -> None:
         ({"temperature": "hot"}, "'temperature' must be a number"),
         ({"temperature": "nan"}, "'temperature' must be a number"),
         ({"top_k": 1.5}, "'top_k' must be a whole number from -1"),
-        ({"max_tokens": 0}, "'max_tokens' must be a whole number from 1"),
+        ({"max_tokens": -1}, "'max_tokens' must be a whole number from 0"),
         ({"stop": [""]}, "'stop' must be a string or a list"),
         ({"stop": 3}, "'stop' must be a string or a list"),
         ({"stop_token_ids": 3}, "'stop_token_ids' must be a list of at most 1024 token ids"),

@@ -28,6 +28,8 @@ def test_tensors_are_those_of_the_vllm_backend() -> None:
         "num_output_tokens",
         "logprobs",
         "cumulative_logprob",
+        "prompt",
+        "prompt_logprobs",
         "tool_calls",
         "stop_reason",
     ]

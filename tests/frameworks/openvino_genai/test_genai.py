@@ -437,6 +437,14 @@ def test_the_log_probability_of_each_token_is_that_of_the_model(
         assert told.logprobs.tokens is not None
         with pytest.raises(openai.BadRequestError, match="leave 'top_logprobs' out"):
             client.completions.create(**{**options, "logprobs": 1})
+        with pytest.raises(openai.BadRequestError, match="'echo' is not possible with OpenVINO GenAI"):
+            client.completions.create(echo=True, **options)
+        with pytest.raises(openai.BadRequestError, match="'prompt_logprobs' is not possible with OpenVINO"):
+            client.completions.create(extra_body={"prompt_logprobs": 1}, **options)
+        with pytest.raises(openai.BadRequestError, match="'max_tokens' must be at least 1"):
+            client.completions.create(echo=True, **{**options, "max_tokens": 0, "logprobs": None})
+        echoed = client.completions.create(echo=True, **{**options, "logprobs": None})
+        assert echoed.choices[0].text.startswith(PROMPTS[0])
     words = GenAITokenizer(model[0])
     by_bytes = {words.piece(token): token for token in range(len(tokenizer()))}
     tokens = [by_bytes[literal_bytes(text)] for text in told.logprobs.tokens]

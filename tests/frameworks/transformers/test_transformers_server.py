@@ -183,8 +183,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("chat", {"allowed_token_ids": [1 << 20]}, "allowed_token_ids"),
     ("completions", {"logprobs": 99}, "logprobs"),
     ("completions", {"prompt": [1 << 30]}, "prompt"),
-    ("completions", {"prompt": [5], "echo": True}, "echo"),
-    ("completions", {"echo": True, "logprobs": 1}, "echo"),
+    ("completions", {"logprobs": True}, "logprobs"),
+    ("completions", {"prompt_logprobs": 99}, "prompt_logprobs"),
+    ("completions", {"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+    ("chat", {"max_tokens": 0}, "max_tokens"),
+    ("chat", {"max_completion_tokens": 0}, "max_completion_tokens"),
     ("completions", {"max_tokens": 0}, "max_tokens"),
     ("completions", {"prompt": "", "add_special_tokens": False}, "prompt"),
     ("completions", {"prompt": "moon " * CONTEXT}, "prompt"),
@@ -232,6 +235,96 @@ def test_a_prompt_longer_than_the_context_is_refused(client: OpenAI, stream: boo
     told = rf"the prompt has \d+ tokens, but the model's context holds {CONTEXT}, with at least one for the answer"
     with pytest.raises(openai.BadRequestError, match=told):
         completed(client, "moon " * CONTEXT, stream=stream)
+
+
+class Scores:
+    """The log probabilities of a prompt's tokens by the model itself.
+
+    Attributes:
+        tokens: of the prompt.
+        texts: of each.
+        logprobs: of each after the first.
+        best: of the most probable token in each of their places.
+    """
+
+    def __init__(self, wanted: Wanted, prompt: str, *, special: bool = True) -> None:
+        self.tokens: list[int] = wanted.tokenizer.encode(prompt, add_special_tokens=special)
+        with torch.no_grad():
+            rows = wanted.model(torch.tensor([self.tokens])).logits[0, :-1].log_softmax(-1)
+        self.logprobs = rows[range(len(rows)), self.tokens[1:]].tolist()
+        self.best = rows.max(-1).values.tolist()
+
+
+@pytest.mark.parametrize("as_tokens", [False, True])
+@pytest.mark.parametrize("most", [0, 1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_is_repeated_has_log_probabilities(
+    client: OpenAI, wanted: Wanted, as_tokens: bool, most: int, stream: bool
+) -> None:
+    """As lm-eval asks for the likelihood of texts."""
+    scores = Scores(wanted, PROMPT)
+    prompt = scores.tokens if as_tokens else PROMPT
+    reply: Any = client.completions.create(
+        model="tiny", prompt=prompt, max_tokens=most, temperature=0, logprobs=2, echo=True, stream=stream,
+        extra_body={"stream_options": {"include_usage": True}} if stream else None,
+    )  # fmt: skip
+    chunks = list(reply) if stream else [reply]
+    choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    text = "".join(choice.text for choice in choices)
+    logprobs: dict[str, list[Any]] = {
+        name: [each for choice in choices if choice.logprobs for each in getattr(choice.logprobs, name)]
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+    }
+    before = wanted.tokenizer.decode(scores.tokens) if as_tokens else PROMPT
+    after = wanted.after(PROMPT)
+    assert text.startswith(before)
+    assert after.startswith(text[len(before) :].rstrip("\N{REPLACEMENT CHARACTER}"))
+    assert chunks[-1].usage.completion_tokens == most
+    count = len(scores.tokens)
+    assert {len(each) for each in logprobs.values()} == {count + most}
+    assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
+    told = torch.tensor(logprobs["token_logprobs"][1:count])
+    torch.testing.assert_close(told, torch.tensor(scores.logprobs), atol=1e-4, rtol=1e-4)
+    best = torch.tensor([max(top.values()) for top in logprobs["top_logprobs"][1:count]])
+    torch.testing.assert_close(best, torch.tensor(scores.best), atol=1e-4, rtol=1e-4)
+    first = len(logprobs["tokens"][0])  # a special token, which is part of the text only if it was sent
+    assert logprobs["text_offset"][:2] == [0, first if as_tokens else 0]
+    assert logprobs["text_offset"] == sorted(logprobs["text_offset"])
+    if most:
+        assert logprobs["text_offset"][count] == len(before)
+    assert choices[-1].finish_reason == "length"
+
+
+def test_a_prompt_that_is_read_in_pieces_has_the_same_log_probabilities(
+    client: OpenAI, wanted: Wanted
+) -> None:
+    prompt = "one two three four five " * 300  # more tokens than a step reads
+    scores = Scores(wanted, prompt)
+    reply: Any = client.completions.create(
+        model="tiny", prompt=[scores.tokens, scores.tokens[:5]], max_tokens=0, logprobs=0, echo=True
+    )
+    told = reply.choices[0].logprobs.token_logprobs
+    torch.testing.assert_close(torch.tensor(told[1:]), torch.tensor(scores.logprobs), atol=1e-3, rtol=1e-3)
+    assert reply.choices[1].logprobs.token_logprobs == pytest.approx(told[:5], abs=1e-3)
+
+
+def test_log_probabilities_of_prompts_come_as_from_vllm(client: OpenAI, wanted: Wanted) -> None:
+    scores = Scores(wanted, PROMPT)
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 0, "prompt_logprobs": 1}
+    reply: Any = client.post("/completions", body=body, cast_to=object)
+    first, *others = reply["choices"][0]["prompt_logprobs"]
+    assert first is None
+    assert reply["choices"][0]["text"] == ""
+    own = [each[str(token)] for each, token in zip(others, scores.tokens[1:], strict=True)]
+    assert [each["logprob"] for each in own] == pytest.approx(scores.logprobs, abs=1e-4)
+    assert all((each["rank"] == 1) == (len(entry) == 1) for each, entry in zip(own, others, strict=True))
+
+    prompt = wanted.tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
+    scores = Scores(wanted, prompt, special=False)
+    chat = {"model": "tiny", "messages": MESSAGES, "max_tokens": 1, "prompt_logprobs": 0}
+    reply = client.post("/chat/completions", body=chat, cast_to=object)
+    told = [next(iter(each.values()))["logprob"] for each in reply["prompt_logprobs"][1:]]
+    assert told == pytest.approx(scores.logprobs, abs=1e-4)
 
 
 def test_chat_tells_log_probabilities_and_alternatives(client: OpenAI, wanted: Wanted) -> None:

@@ -46,7 +46,7 @@ def client(server: ServerProcess) -> Iterator[OpenAI]:
         yield opened
 
 
-def completed(client: OpenAI, prompt: str, model: str = "echo", **options: Any) -> Any:
+def completed(client: OpenAI, prompt: str | list[int], model: str = "echo", **options: Any) -> Any:
     return client.completions.create(model=model, prompt=prompt, **options)
 
 
@@ -218,6 +218,21 @@ def test_log_probabilities_are_those_that_vllm_tells(server: ServerProcess, clie
         200,
         [{"100": {"logprob": -0.5, "rank": 1, "decoded_token": "a"}}],
     )
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_prompts_have_the_log_probabilities_that_vllm_tells(client: OpenAI, most: int) -> None:
+    reply = completed(client, [byte + 3 for byte in b"abc"], logprobs=1, echo=True, max_tokens=most)
+    logprobs = reply.choices[0].logprobs
+    assert reply.choices[0].text == "abca"[: 3 + most]
+    assert logprobs.tokens == ["a", "b", "c", "a"][: 3 + most]
+    assert logprobs.token_logprobs == [None, -0.25, -0.25, -0.5][: 3 + most]
+    assert logprobs.text_offset == [0, 1, 2, 3][: 3 + most]
+    assert reply.usage.completion_tokens == most
+    told: Any = client.completions.create(
+        model="echo", prompt="ab", max_tokens=1, extra_body={"prompt_logprobs": 0}
+    )
+    assert [each and [*each] for each in told.choices[0].prompt_logprobs] == [None, ["100"], ["101"]]
 
 
 def test_bad_requests_are_refused(server: ServerProcess) -> None:

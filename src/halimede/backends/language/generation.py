@@ -10,7 +10,13 @@ import orjson
 from halimede.backends.batch import Send
 from halimede.backends.language import tensors
 from halimede.backends.language.detokenizer import Detokenizer
-from halimede.backends.language.logprobs import TokenLogprob, TokenRecord, logprobs_document
+from halimede.backends.language.logprobs import (
+    LogprobForm,
+    TokenLogprob,
+    TokenRecord,
+    logprobs_document,
+    prompt_document,
+)
 from halimede.backends.language.text_request import TextRequest
 from halimede.backends.language.tokenizer import Tokenizer
 from halimede.backends.language.tools.call_parser import CallParser, joined, merged
@@ -36,10 +42,12 @@ class Generation:
         tokens: the text's tokens so far.
         room: the most tokens that the text may have.
         finish: why it has ended: stop, length, tool_calls or error; "" until then.
+        prompt_logprobs: how probable the prompt's tokens are, as far as it was read; None for the first one.
         counted, counted_ns: so many of the tokens were counted, the last of them then; see `TextCounter`.
     """
 
     __slots__ = (
+        "_begun",
         "_called",
         "_calls",
         "_detokenizer",
@@ -58,6 +66,7 @@ class Generation:
         "counted_ns",
         "finish",
         "prompt",
+        "prompt_logprobs",
         "request",
         "room",
         "tokens",
@@ -78,6 +87,8 @@ class Generation:
         self.tokens: list[int] = []
         self.room = room
         self.finish = ""
+        self.prompt_logprobs: list[TokenLogprob | None] = [None]
+        self._begun = False  # a response was sent
         self.counted = 0
         self.counted_ns = 0
         self._send = send
@@ -193,6 +204,9 @@ class Generation:
             outputs[tensors.CUMULATIVE_LOGPROB] = Tensor.from_array(
                 FP32, np.array([self._logprob_sum], FP32.numpy)
             )
+        if not self._begun:
+            self._begun = True
+            outputs |= self._of_prompt()
         if self.finish and self._stop.found:
             outputs[tensors.STOP_REASON] = _text_tensor(self._stop.word)
         if self._calls:
@@ -204,11 +218,30 @@ class Generation:
         self._new_tokens = 0
         return InferResponse(outputs)
 
+    def _of_prompt(self) -> dict[str, Tensor]:
+        """What the first response has of the prompt."""
+        asked, told = self.asked, {}
+        if asked.with_prompt:
+            logprobs = None
+            if asked.sampling.logprobs is not None:
+                logprobs = prompt_document(
+                    LogprobForm.COMPLETIONS, self.prompt, self.prompt_logprobs, self._piece, asked.prompt
+                )
+            document = orjson.dumps({"text": asked.prompt, "logprobs": logprobs})
+            told[tensors.PROMPT] = Tensor(BYTES, (1,), encode_bytes([document]))
+        if tensors.PROMPT_LOGPROBS in asked.wanted:
+            document = orjson.dumps(
+                prompt_document(LogprobForm.VLLM, self.prompt, self.prompt_logprobs, self._piece)
+            )
+            told[tensors.PROMPT_LOGPROBS] = Tensor(BYTES, (1,), encode_bytes([document]))
+        return told
+
     def _logprobs(self) -> bytes:
         """The JSON of the new tokens' log probabilities; null if the sampling parameters do not ask for them."""
         if self.asked.sampling.logprobs is None:
             return b"null"
-        return orjson.dumps(logprobs_document(self.asked.logprob_form, self._records, self._piece))
+        ends = self.asked.with_prompt  # as whoever measures texts counts on a token for each
+        return orjson.dumps(logprobs_document(self.asked.logprob_form, self._records, self._piece, ends=ends))
 
 
 def _name(token: int) -> bytes:

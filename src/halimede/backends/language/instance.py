@@ -192,13 +192,14 @@ class LanguageInstance(Instance):
                 "'text_input' is empty: the model needs at least one token to begin with"
             )
         room = self._context - len(prompt)
-        if room < 1:
+        most = asked.sampling.max_tokens
+        if room < (0 if most == 0 else 1):
             msg = (
                 f"the prompt has {len(prompt)} tokens, but the model's context holds {self._context}, with at least "
                 f"one for the answer: at most {self._context - 1} tokens are possible"
             )
             raise InvalidArgumentError(msg)
-        room = min(room, asked.sampling.max_tokens or room)
+        room = room if most is None else min(room, most)
         return Generation(request, send, asked, prompt, room, self._tokenizer)
 
     def _prompt(self, asked: TextRequest) -> tuple[TextRequest, list[int]]:
@@ -209,7 +210,11 @@ class LanguageInstance(Instance):
         if tokens and not self._tokenizer.piece(max(tokens)):
             msg = f"'prompt_token_ids' contains {max(tokens)}, which is not in the model's vocabulary"
             raise InvalidArgumentError(msg)
-        text = self._tokenizer.decode(tokens[: self._context], special=True) if asked.echo else ""
+        text = (
+            self._tokenizer.decode(tokens[: self._context], special=True)
+            if asked.echo or asked.with_prompt
+            else ""
+        )
         return replace(asked, prompt=text), list(tokens)
 
     def _admit(self, generation: Generation) -> None:

@@ -1,5 +1,6 @@
 """Log probabilities of tokens, in the forms in which clients expect them."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -9,6 +10,9 @@ from halimede.core.errors import InvalidArgumentError
 
 MAX_TOP: Final = 20
 """The most alternatives of a token."""
+
+_SKIPPED: Final = 8
+"""Characters of a prompt that may stand between two tokens, as some tokenizers leave out spaces."""
 
 Piece = Callable[[int], bytes]
 """``piece(token)`` gives the bytes of a token; those of a special one are its name."""
@@ -71,23 +75,37 @@ def read_openai_logprobs(logprobs: Any, top_logprobs: Any) -> tuple[LogprobForm,
             raise InvalidArgumentError("'top_logprobs' needs 'logprobs': true beside it")
         return None
     if logprobs is True:
-        return LogprobForm.CHAT, _count("top_logprobs", 0 if top_logprobs is None else top_logprobs)
+        return LogprobForm.CHAT, read_count("top_logprobs", 0 if top_logprobs is None else top_logprobs)
     if top_logprobs is not None:
         raise InvalidArgumentError(f"'top_logprobs' needs 'logprobs': true beside it, got {logprobs!r:.64}")
-    return LogprobForm.COMPLETIONS, _count("logprobs", logprobs)
+    return LogprobForm.COMPLETIONS, read_count("logprobs", logprobs)
 
 
-def _count(name: str, value: Any) -> int:
+def read_count(name: str, value: Any) -> int:
+    """A number of alternatives.
+
+    Raises:
+        InvalidArgumentError: it is something else.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TOP:
         raise InvalidArgumentError(f"'{name}' must be a whole number from 0 to {MAX_TOP}, got {value!r:.64}")
     return value
 
 
-def logprobs_document(form: LogprobForm, records: Sequence[TokenRecord], piece: Piece) -> Any:
-    """The log probabilities of some tokens as JSON."""
+def logprobs_document(
+    form: LogprobForm, records: Sequence[TokenRecord], piece: Piece, *, ends: bool = False
+) -> Any:
+    """The log probabilities of some tokens as JSON.
+
+    Args:
+        form: how they are told.
+        records: the tokens.
+        piece: gives the bytes of a token.
+        ends: the token that ends the text is told in each form.
+    """
     if form is LogprobForm.VLLM:
         return [_vllm_entry(record, piece) for record in records]
-    shown = [record for record in records if not record.ends]
+    shown = [record for record in records if ends or not record.ends]
     if form is LogprobForm.CHAT:
         return {"content": [_chat_entry(record, piece) for record in shown], "refusal": None}
     return {
@@ -97,6 +115,51 @@ def logprobs_document(form: LogprobForm, records: Sequence[TokenRecord], piece: 
             {_text(piece(token)): logprob for token, logprob in _with_chosen(record)} for record in shown
         ],
         "text_offset": [record.offset for record in shown],
+    }
+
+
+def prompt_document(
+    form: LogprobForm,
+    prompt: Sequence[int],
+    logprobs: Sequence[TokenLogprob | None],
+    piece: Piece,
+    text: str = "",
+) -> Any:
+    """The log probabilities of a prompt's tokens as JSON, in the form of completions or of vLLM. The first has none.
+
+    Args:
+        form: one of the two.
+        prompt: the tokens.
+        logprobs: of each.
+        piece: gives the bytes of a token.
+        text: of the prompt, which need not have the special tokens.
+    """
+    decoder = getincrementaldecoder("utf-8")("replace")
+    texts, offsets, offset = [], [], 0
+    for token in prompt:
+        data = piece(token)
+        texts.append(_text(data))
+        part = decoder.decode(data)
+        place = text.find(part, offset, offset + len(part) + _SKIPPED)
+        offset = max(place, offset)
+        offsets.append(offset)
+        offset += len(part) * (place >= 0)
+    records = [
+        None if logprob is None else TokenRecord(token, place, False, logprob)
+        for token, place, logprob in zip(prompt, offsets, logprobs, strict=True)
+    ]
+    if form is LogprobForm.VLLM:
+        return [None if record is None else _vllm_entry(record, piece) for record in records]
+    return {
+        "tokens": texts,
+        "token_logprobs": [None if record is None else record.logprob.logprob for record in records],
+        "top_logprobs": [
+            None
+            if record is None
+            else {_text(piece(token)): logprob for token, logprob in _with_chosen(record)}
+            for record in records
+        ],
+        "text_offset": offsets,
     }
 
 

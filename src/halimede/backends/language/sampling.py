@@ -36,7 +36,7 @@ class Sampling:
         presence_penalty: what a token's logit loses once it has come in the text.
         logit_bias: token → what is added to its logit.
         seed: the same seed gives the same text; None for another each time.
-        max_tokens: the most tokens of the text; None for as many as the context holds.
+        max_tokens: the most tokens of the text; None for as many as the context holds; 0 if only the prompt is read.
         min_tokens: the text does not end before it has so many.
         stop: texts before which the text ends.
         stop_token_ids: tokens that end the text, beside those of the model.
@@ -47,6 +47,7 @@ class Sampling:
         bad_words: words that the text does not have.
         logprobs: how many alternatives of each token are told with their log probabilities; None for no log
             probabilities at all.
+        prompt_logprobs: the same for the tokens of the prompt.
         structure: the form that the text is to have, None for any.
     """
 
@@ -69,6 +70,7 @@ class Sampling:
     allowed_token_ids: tuple[int, ...] = ()
     bad_words: tuple[str, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     structure: Structure | None = None
 
 
@@ -171,7 +173,7 @@ _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "presence_penalty": _number(-2, 2),
     "logit_bias": _bias,
     "seed": _integer(-(1 << 63), (1 << 63) - 1),
-    "max_tokens": _integer(1, _INT32),
+    "max_tokens": _integer(0, _INT32),
     "min_tokens": _integer(0, _INT32),
     "stop": _texts,
     "stop_token_ids": _tokens(_MAX_ENDS),
@@ -181,6 +183,7 @@ _READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "allowed_token_ids": _tokens(_MAX_TOKENS),
     "bad_words": _texts,
     "logprobs": _integer(0, MAX_TOP),
+    "prompt_logprobs": _integer(0, MAX_TOP),
 }
 _FIXED: Final = {"n": _one, "best_of": _one, "spaces_between_special_tokens": _true}
 """Fields that can have one value only."""

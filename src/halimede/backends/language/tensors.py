@@ -24,6 +24,9 @@ PARALLEL_TOOL_CALLS: Final = "parallel_tool_calls"
 ADD_SPECIAL_TOKENS: Final = "add_special_tokens"
 TOKENS_AS_IDS: Final = "return_tokens_as_token_ids"
 PROMPT_TOKENS: Final = "prompt_token_ids"
+RETURN_PROMPT: Final = "return_prompt"
+PROMPT_LOGPROBS: Final = "prompt_logprobs"
+"""An input, vLLM's field as JSON, and an output."""
 TRUNCATE_PROMPT: Final = "truncate_prompt_tokens"
 TRUNCATION_SIDE: Final = "truncation_side"
 
@@ -35,6 +38,7 @@ LOGPROBS: Final = "logprobs"
 """An input, OpenAI's field as JSON, and an output."""
 CUMULATIVE_LOGPROB: Final = "cumulative_logprob"
 TOOL_CALLS: Final = "tool_calls"
+PROMPT: Final = "prompt"
 STOP_REASON: Final = "stop_reason"
 
 INPUTS: Final[dict[str, Datatype]] = {
@@ -58,6 +62,8 @@ INPUTS: Final[dict[str, Datatype]] = {
     PROMPT_TOKENS: BYTES,
     TRUNCATE_PROMPT: BYTES,
     TRUNCATION_SIDE: BYTES,
+    RETURN_PROMPT: BOOL,
+    PROMPT_LOGPROBS: BYTES,
 }
 """Each has one element; all but the first are optional."""
 
@@ -68,6 +74,8 @@ OUTPUTS: Final[dict[str, Datatype]] = {
     OUTPUT_TOKENS: UINT32,
     LOGPROBS: BYTES,
     CUMULATIVE_LOGPROB: FP32,
+    PROMPT: BYTES,
+    PROMPT_LOGPROBS: BYTES,
     TOOL_CALLS: BYTES,
     STOP_REASON: BYTES,
 }

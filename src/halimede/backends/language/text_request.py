@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from halimede.backends.language import tensors
-from halimede.backends.language.logprobs import LogprobForm, read_openai_logprobs
+from halimede.backends.language.logprobs import LogprobForm, read_count, read_openai_logprobs
 from halimede.backends.language.sampling import Sampling, choose_known, read_sampling
 from halimede.backends.language.structure import Structure, read_response_format
 from halimede.backends.language.tools.formats import ToolFormat
@@ -32,6 +32,7 @@ class TextRequest:
         special: the prompt gets the tokens that the model wants at its beginning.
         token_ids: log probabilities name tokens by their ids.
         truncation: what is done with a prompt that is too long; None to refuse it.
+        with_prompt: the first response has the prompt, and its log probabilities if those of the text are wanted.
         prompt_tokens: the tokens of the prompt, which take the place of its text; None to make them of the text.
     """
 
@@ -46,6 +47,7 @@ class TextRequest:
     token_ids: bool = False
     truncation: Truncation | None = None
     prompt_tokens: list[int] | None = None
+    with_prompt: bool = False
 
 
 def read_text_request(
@@ -86,6 +88,8 @@ def read_text_request(
         sampling = replace(sampling, logprobs=asked[1])
     elif tensors.CUMULATIVE_LOGPROB in wanted and sampling.logprobs is None:
         sampling = replace(sampling, logprobs=0)
+    with_prompt = read_flag(request, tensors.RETURN_PROMPT, default=False)
+    sampling = _with_prompt_logprobs(request, sampling, wanted, with_prompt=with_prompt)
     sampling = _with_structure(
         sampling, tensors.RESPONSE_FORMAT, read_response_format(_json(request, tensors.RESPONSE_FORMAT))
     )
@@ -109,7 +113,26 @@ def read_text_request(
         read_flag(request, tensors.TOKENS_AS_IDS, default=False),
         read_truncation(_json(request, tensors.TRUNCATE_PROMPT), _json(request, tensors.TRUNCATION_SIDE)),
         _prompt_tokens(_json(request, tensors.PROMPT_TOKENS)),
+        with_prompt,
     )
+
+
+def _with_prompt_logprobs(
+    request: InferRequest, sampling: Sampling, wanted: set[str], *, with_prompt: bool
+) -> Sampling:
+    """The sampling with as many log probabilities of the prompt as are asked for, by whichever field."""
+    asked = _json(request, tensors.PROMPT_LOGPROBS)
+    if asked is not None:
+        sampling = replace(sampling, prompt_logprobs=read_count(tensors.PROMPT_LOGPROBS, asked))
+    if sampling.prompt_logprobs is not None:
+        wanted.add(tensors.PROMPT_LOGPROBS)
+    if sampling.max_tokens == 0 and not with_prompt and sampling.prompt_logprobs is None:
+        msg = "'max_tokens' must be a whole number from 1, but for requests that ask for the prompt"
+        raise InvalidArgumentError(msg)
+    if with_prompt and sampling.logprobs is not None:
+        most = max(sampling.logprobs, sampling.prompt_logprobs or 0)
+        sampling = replace(sampling, prompt_logprobs=most)
+    return sampling
 
 
 def _prompt_tokens(value: Any) -> list[int] | None:

@@ -209,6 +209,10 @@ def _generation_config(sampling: Sampling, room: int, ends: frozenset[int]) -> A
     for name in ("logit_bias", "allowed_token_ids", "bad_words"):
         if getattr(sampling, name):
             raise InvalidArgumentError(f"sampling_parameters: '{name}' is not possible with OpenVINO GenAI")
+    if sampling.prompt_logprobs is not None:
+        raise InvalidArgumentError("'prompt_logprobs' is not possible with OpenVINO GenAI")
+    if not room:
+        raise InvalidArgumentError("'max_tokens' must be at least 1 with OpenVINO GenAI")
     if sampling.logprobs:
         msg = (
             f"{sampling.logprobs} alternatives of each token are not possible with OpenVINO GenAI, which tells only "

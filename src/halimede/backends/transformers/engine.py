@@ -11,7 +11,7 @@ from halimede.backends.language.structure import Structure
 from halimede.backends.transformers.abilities import Ability, logger
 from halimede.backends.transformers.forward import Forward
 from halimede.backends.transformers.grammars import Grammars
-from halimede.backends.transformers.logprobs import logprob_of
+from halimede.backends.transformers.logprobs import logprob_of, logprobs_of
 from halimede.backends.transformers.reading import Reading
 from halimede.backends.transformers.rows import MakeCache
 from halimede.backends.transformers.sampler import Sampler
@@ -132,7 +132,7 @@ class TransformersEngine(Engine):
         """Read so many tokens of a prompt. After the last of them comes the first token of the text."""
         tokens = text.generation.prompt[text.read : text.read + count]
         try:
-            logits = self._forward.read(tokens, text.read, text.cache)
+            logits = self._after(text, tokens)
         except Exception as error:
             self._unread.remove(text)
             _fail(text, error)
@@ -140,8 +140,22 @@ class TransformersEngine(Engine):
         text.read += count
         if not text.unread:
             self._unread.remove(text)
-            self._choose(text, logits[0])
+            if text.generation.room:
+                self._choose(text, logits)
+            else:
+                text.generation.end("length")
             self._join(text)
+
+    def _after(self, text: Reading, tokens: list[int]) -> Tensor:
+        """The logits after the next tokens of a prompt, whose own log probabilities are told if that is asked for."""
+        generation = text.generation
+        count = generation.asked.sampling.prompt_logprobs
+        if count is None:
+            return self._forward.read(tokens, text.read, text.cache)[0]
+        logits = self._forward.read_every(tokens, text.read, text.cache)
+        following = generation.prompt[text.read + 1 : text.read + len(tokens) + 1]
+        generation.prompt_logprobs += logprobs_of(logits[: len(following)], following, count)
+        return logits[-1].float()
 
     def _write_anew(self, written: Collection[Reading]) -> None:
         """Write a token of each text but those that have one, with nothing that was kept from before a failed step."""

@@ -44,7 +44,12 @@ class Forward:
                 if there are none of these; recurrent models take no mask beside a cache.
             cache: what is kept of earlier tokens, to which that of the new ones is added; None to keep nothing.
         """
-        arguments: dict[str, Any] = {"use_cache": cache is not None, **self._keep}
+        return self._logits(tokens, positions, mask, cache, self._keep)[:, -1].float()
+
+    def _logits(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None, keep: dict[str, int]
+    ) -> Tensor:
+        arguments: dict[str, Any] = {"use_cache": cache is not None, **keep}
         if mask is not None:
             arguments["attention_mask"] = mask
         if self._positions:
@@ -54,7 +59,7 @@ class Forward:
             arguments[self._cache] = cache
         with torch.inference_mode():
             logits: Tensor = self._model(input_ids=tokens, **arguments).logits
-            return logits[:, -1].float()
+            return logits
 
     def read(self, tokens: list[int], before: int, cache: Any | None) -> Tensor:
         """The logits after the tokens of one text, shape [1, vocabulary].
@@ -64,6 +69,15 @@ class Forward:
             before: how many there are already in the cache.
             cache: of this text alone.
         """
-        row = torch.tensor([tokens], device=self.device)
-        positions = torch.arange(before, before + len(tokens), device=self.device)[None]
+        row, positions = self._row(tokens, before)
         return self(row, positions, None, cache)
+
+    def read_every(self, tokens: list[int], before: int, cache: Any | None) -> Tensor:
+        """The same after each of the tokens, shape [tokens, vocabulary], in the precision of the model."""
+        row, positions = self._row(tokens, before)
+        return self._logits(row, positions, None, cache, {})[0]
+
+    def _row(self, tokens: list[int], before: int) -> tuple[Tensor, Tensor]:
+        """Tokens of one text and their positions."""
+        positions = torch.arange(before, before + len(tokens), device=self.device)[None]
+        return torch.tensor([tokens], device=self.device), positions

@@ -1,8 +1,26 @@
 """Log probabilities of a token that was chosen, by the logits of the model."""
 
+from collections.abc import Sequence
+from typing import Final
+
 from torch import Tensor
 
 from halimede.backends.language.logprobs import TokenLogprob
+
+_ROWS: Final = 64
+"""So many rows of logits are looked at together: each row is as long as the vocabulary."""
+
+
+def logprobs_of(logits: Tensor, tokens: Sequence[int], count: int) -> list[TokenLogprob]:
+    """The same for several tokens, by the logits before each, shape [tokens, vocabulary]."""
+    found = []
+    for begin in range(0, len(tokens), _ROWS):
+        part = tokens[begin : begin + _ROWS]
+        found += [
+            logprob_of(row, token, count)
+            for row, token in zip(logits[begin : begin + _ROWS].float(), part, strict=True)
+        ]
+    return found
 
 
 def logprob_of(logits: Tensor, token: int, count: int) -> TokenLogprob:

@@ -99,7 +99,19 @@ class VllmEngine(Engine):
         elif isinstance(come, Exception):
             generation.give_up(as_error(come))
         elif not generation.finish:  # else a stop word has ended it
+            self._take_prompt(generation, come.prompt_logprobs)
+            if not generation.room:
+                generation.end("length")
+                return
             self._take_tokens(generation, come.outputs[0], ended=come.finished)
+
+    def _take_prompt(self, generation: Generation, told: Any) -> None:
+        """Take the log probabilities of a prompt, which come with the first output."""
+        most = generation.asked.sampling.prompt_logprobs
+        if most is None or not told or len(generation.prompt_logprobs) > 1:
+            return
+        pairs = zip(generation.prompt[1:], told[1:], strict=True)
+        generation.prompt_logprobs += [_logprob(token, each, most) for token, each in pairs]
 
     def _take_tokens(self, generation: Generation, output: Any, *, ended: bool) -> None:
         tokens, logprobs = output.token_ids, output.logprobs

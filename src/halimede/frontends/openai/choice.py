@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from halimede.core.requests import InferResponse
 from halimede.core.stop_words import StopWords
-from halimede.frontends.openai.profile import Profile
+from halimede.frontends.openai.profile import PROMPT, PROMPT_LOGPROBS, Profile
 from halimede.frontends.openai.replies import Output
 from halimede.frontends.openai.tensors import count_of, json_of, text_bytes, text_of
 
@@ -28,6 +28,7 @@ class Choice:
         logprobs: log probabilities so far, or None.
         new_logprobs: those of the last response.
         new_calls: the calls of the last response.
+        prompt_logprobs: those of the prompt, in vLLM's format; None if the model does not tell them.
         prompt_tokens: as the model says; None if it does not.
         tokens: tokens of the output, likewise.
         finish: why it ended; "" until then.
@@ -35,6 +36,7 @@ class Choice:
     """
 
     __slots__ = (
+        "_before",
         "_decoder",
         "_max_tokens",
         "_profile",
@@ -46,6 +48,7 @@ class Choice:
         "new_calls",
         "new_logprobs",
         "pieces",
+        "prompt_logprobs",
         "prompt_tokens",
         "stop_word",
         "tokens",
@@ -66,19 +69,21 @@ class Choice:
         self._max_tokens = max_tokens
         self._decoder = _DECODER("replace")
         self._reason = ""
+        self._before = 0  # characters of a prompt that the model repeats
         self.ended = False
         self.pieces = [echo] if echo else []
         self.tool_calls: list[Any] = []
         self.logprobs: Any = None
         self.new_logprobs: Any = None
         self.new_calls: list[Any] = []
+        self.prompt_logprobs: Any = None
         self.prompt_tokens: int | None = None
         self.tokens: int | None = None
         self.finish = ""
         self.stop_word = ""
 
     def take(self, response: InferResponse) -> str:
-        """The text that a response adds. A character that is cut waits for its rest.
+        """The text that a response adds, after the prompt if it repeats that. A cut character waits for its rest.
 
         Raises:
             InternalError: an output is not what it should be.
@@ -89,6 +94,7 @@ class Choice:
         text = self._stop.take(piece)
         self.new_calls = []
         self.new_logprobs = None
+        prompt: Any = None
         for field, spec in self._profile.outputs.items():
             told = outputs.get(spec.name)
             if told is None:
@@ -110,7 +116,17 @@ class Choice:
                 self.tool_calls += self.new_calls
             elif field == "logprobs" and _LOGPROBS & self._profile.inputs.keys():
                 self.new_logprobs = json_of(spec.name, told)
-                self.logprobs = _merged(self.logprobs, self.new_logprobs)
+            elif field == PROMPT:
+                prompt = json_of(spec.name, told)
+            elif field == PROMPT_LOGPROBS:
+                self.prompt_logprobs = json_of(spec.name, told)
+        if prompt is not None:
+            self._before = len(prompt["text"])
+            text = prompt["text"] + text
+        if self.new_logprobs is not None:
+            told_before = None if prompt is None else prompt["logprobs"]
+            self.new_logprobs = _merged(told_before, _moved(self.new_logprobs, self._before))
+            self.logprobs = _merged(self.logprobs, self.new_logprobs)
         if text:
             self.pieces.append(text)
         return text
@@ -147,7 +163,14 @@ class Choice:
 
     def output(self) -> Output:
         """The whole of it."""
-        return Output(self.text, self.finish, self.tool_calls, self.logprobs)
+        return Output(self.text, self.finish, self.tool_calls, self.logprobs, self.prompt_logprobs)
+
+
+def _moved(logprobs: Any, characters: int) -> Any:
+    """Log probabilities of a text behind so many characters."""
+    if not characters or not isinstance(logprobs, dict) or "text_offset" not in logprobs:
+        return logprobs
+    return {**logprobs, "text_offset": [offset + characters for offset in logprobs["text_offset"]]}
 
 
 def _merged(before: Any, new: Any) -> Any:

@@ -239,7 +239,7 @@ SAMPLING: Final[dict[str, Check]] = {
     "frequency_penalty": lambda name, value: _number(name, value, -2, 2),
     "presence_penalty": lambda name, value: _number(name, value, -2, 2),
     "seed": lambda name, value: _integer(name, value, -_INT64, _INT64 - 1),
-    "max_tokens": lambda name, value: _integer(name, value, 1, _INT32),
+    "max_tokens": lambda name, value: _integer(name, value, 0, _INT32),
     "logit_bias": _bias,
     "top_k": lambda name, value: _integer(name, value, -1, _INT32),
     "min_p": lambda name, value: _number(name, value, 0, 1),

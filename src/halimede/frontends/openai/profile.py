@@ -25,6 +25,9 @@ TEXT_OUTPUT: Final = "text_output"
 EMBEDDING_REQUEST: Final = "embedding_request"
 SAMPLING_PARAMETERS: Final = "sampling_parameters"
 PROMPT_TOKENS: Final = "prompt_token_ids"
+RETURN_PROMPT: Final = "return_prompt"
+PROMPT: Final = "prompt"
+PROMPT_LOGPROBS: Final = "prompt_logprobs"
 
 _SWITCHES: Final = (
     "stream",
@@ -34,10 +37,20 @@ _SWITCHES: Final = (
     "return_num_output_tokens",
     "return_logprobs",
     PROMPT_TOKENS,
+    RETURN_PROMPT,
 )
 INPUT_FIELDS: Final = INPUTS | {*PASSED_ON, *_SWITCHES, SAMPLING_PARAMETERS, EMBEDDING_REQUEST, "stop"}
 OUTPUT_FIELDS: Final = frozenset(
-    ("finish_reason", "stop_reason", "tool_calls", "logprobs", "num_input_tokens", "num_output_tokens")
+    (
+        "finish_reason",
+        "stop_reason",
+        "tool_calls",
+        "logprobs",
+        "num_input_tokens",
+        "num_output_tokens",
+        PROMPT,
+        PROMPT_LOGPROBS,
+    )
 )
 
 

@@ -111,10 +111,10 @@ _OF_TEXT: Final[Mapping[Use, str]] = {
         "allowed_token_ids bad_words structured_outputs"
     ),
     Use.FORM: " ".join(FORMS),
-    Use.INPUT: "add_special_tokens return_tokens_as_token_ids truncate_prompt_tokens truncation_side",
+    Use.INPUT: "add_special_tokens return_tokens_as_token_ids truncate_prompt_tokens truncation_side prompt_logprobs",
     Use.LABEL: "user session_id cache_salt",
     Use.REFUSED: (
-        "use_beam_search length_penalty watermarking prompt_logprobs logprob_token_ids thinking_token_budget "
+        "use_beam_search length_penalty watermarking logprob_token_ids thinking_token_budget "
         "repetition_detection priority stream_interval return_token_ids return_token_offsets return_weight_versions "
         "routed_experts_prompt_start mm_processor_kwargs media_io_kwargs mm_payload return_mm_kwargs lora_path "
         "kv_transfer_params ec_transfer_params vllm_xargs guided_decoding_backend guided_whitespace_pattern "
@@ -165,7 +165,7 @@ _TABLES: Final[Mapping[Call, tuple[Mapping[Use, str], ...]]] = {
             Use.LABEL: "max_tool_calls",
             Use.REFUSED: (
                 "access_programs background_options context_management image previous_input_messages "
-                "enable_response_messages max_tokens max_completion_tokens n"
+                "enable_response_messages max_tokens max_completion_tokens n prompt_logprobs"
             ),
         },
     ),

@@ -39,12 +39,14 @@ class Output(NamedTuple):
         finish: why it ended.
         tool_calls: the tools that the model calls, as OpenAI's JSON has them.
         logprobs: log probabilities likewise, or None.
+        prompt_logprobs: those of the prompt, in vLLM's format, or None.
     """
 
     text: str
     finish: str
     tool_calls: list[Any]
     logprobs: Any
+    prompt_logprobs: Any = None
 
 
 class Replies(Protocol):
@@ -105,11 +107,15 @@ class ChoiceReplies:
         document = {**self._frame, "choices": [self._choice(*each) for each in enumerate(outputs)]}
         if usage is not None:
             document["usage"] = usage.document()
+        if self._chat and outputs[0].prompt_logprobs is not None:  # as vLLM has it
+            document["prompt_logprobs"] = outputs[0].prompt_logprobs
         return orjson.dumps(document)
 
     def _choice(self, index: int, output: Output) -> dict[str, Any]:
-        end = {"logprobs": output.logprobs, "finish_reason": output.finish}
+        end: dict[str, Any] = {"logprobs": output.logprobs, "finish_reason": output.finish}
         if not self._chat:
+            if output.prompt_logprobs is not None:
+                end["prompt_logprobs"] = output.prompt_logprobs
             return {"index": index, "text": output.text, **end}
         message: dict[str, Any] = {"role": "assistant", "content": output.text, "refusal": None}
         if output.tool_calls:

@@ -13,7 +13,13 @@ from halimede.frontends.openai.errors import FieldError
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import conversation, read_messages
-from halimede.frontends.openai.profile import PROMPT_TOKENS, SAMPLING_PARAMETERS
+from halimede.frontends.openai.profile import (
+    PROMPT,
+    PROMPT_LOGPROBS,
+    PROMPT_TOKENS,
+    RETURN_PROMPT,
+    SAMPLING_PARAMETERS,
+)
 from halimede.frontends.openai.published_fields import FORMS, check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
@@ -131,20 +137,49 @@ def read_completion(
         details: the model tells its tokens and their log probabilities in vLLM's format, if it can.
     """
     prompts = fields.prompts(document, "prompt")
-    if not isinstance(prompts[0], str):
-        if PROMPT_TOKENS not in known.profile.inputs:
-            msg = f"model '{known.model.name}' takes no token ids in 'prompt'; send text"
-            raise FieldError("prompt", msg)
-        if fields.flag(document, "echo"):
-            raise FieldError("echo", "'echo' needs a 'prompt' that is text, not token ids")
-    if fields.flag(document, "echo") and document.get("logprobs") is not None:
-        msg = "'echo' with 'logprobs' is not supported: no log probabilities of the 'prompt' are known"
-        raise FieldError("echo", msg, "unsupported_parameter")
+    if not isinstance(prompts[0], str) and PROMPT_TOKENS not in known.profile.inputs:
+        raise FieldError("prompt", f"model '{known.model.name}' takes no token ids in 'prompt'; send text")
+    if document.get("logprobs") is True:
+        raise FieldError("logprobs", "'logprobs' of completions must be a whole number")
+    _check_echo(document, known, text=isinstance(prompts[0], str))
     best_of = document.get("best_of")
     if best_of is not None and best_of != fields.choices(document):
         raise FieldError("best_of", "'best_of' other than 'n' is not supported")
     passed = _passed_on(document, known, ignored, Call.COMPLETIONS)
     return _read(document, known, prompts, passed, chat=False, details=details)
+
+
+def _check_echo(document: dict[str, Any], known: KnownModel, *, text: bool) -> None:
+    """Refuse to repeat a prompt in a way that only some models can."""
+    if not fields.flag(document, "echo") or _repeats(known):
+        return
+    if not text:
+        raise FieldError("echo", "'echo' needs a 'prompt' that is text, not token ids, with this model")
+    if document.get("logprobs") is not None:
+        msg = "'echo' with 'logprobs' is not supported: the model tells no log probabilities of the 'prompt'"
+        raise FieldError("echo", msg, "unsupported_parameter")
+
+
+def _repeats(known: KnownModel) -> bool:
+    """Whether the model itself can repeat the prompt, with its log probabilities."""
+    return RETURN_PROMPT in known.profile.inputs and PROMPT in known.profile.outputs
+
+
+def _check_limits(
+    document: dict[str, Any], known: KnownModel, sampling: dict[str, Any], *, echo: bool
+) -> None:
+    """Refuse what is possible in some requests only.
+
+    Raises:
+        FieldError: no token is asked for, and nothing of the prompt; or what no stream has.
+    """
+    of_prompt = document.get(PROMPT_LOGPROBS) is not None
+    if of_prompt and fields.flag(document, "stream"):
+        raise FieldError(PROMPT_LOGPROBS, "'prompt_logprobs' cannot be streamed")
+    if sampling.get("max_tokens") == 0 and not (echo and _repeats(known)) and not of_prompt:
+        name = "max_tokens" if document.get("max_completion_tokens") is None else "max_completion_tokens"
+        msg = f"'{name}' must be an integer from 1, unless the model tells its prompt for 'echo' or 'prompt_logprobs'"
+        raise FieldError(name, msg)
 
 
 def _read(
@@ -164,6 +199,9 @@ def _read(
         raise FieldError("n", msg)
     stop = fields.stop_words(document)
     sampling = read_sampling(document, known, Call.CHAT_COMPLETIONS if chat else Call.COMPLETIONS)
+    echo = not chat and fields.flag(document, "echo")
+    _check_limits(document, known, sampling, echo=echo)
+    repeats = echo and _repeats(known)
     stop_shown = fields.flag(document, "include_stop_str_in_output")
     include_usage = fields.usage_wanted(document) and stream
     # else they would come with each piece of a stream, for nobody
@@ -177,6 +215,7 @@ def _read(
         "return_num_input_tokens": counts,
         "return_num_output_tokens": counts,
         "return_logprobs": details,
+        RETURN_PROMPT: repeats,
     }
     shared = dict(extra)
     for name, value in switches.items():
@@ -202,12 +241,15 @@ def _read(
                     spec = profile.inputs[PROMPT_TOKENS]
                     tensors[spec.name] = json_tensor(signature, spec, "prompt", prompt)
             inputs.append(tensors)
-    echo = not chat and fields.flag(document, "echo")
     return TextRequest(
         inputs,
         [prompt if isinstance(prompt, str) else "" for prompt in prompts if prompt or not chat],
         count,
-        [prompt if echo and isinstance(prompt, str) else "" for prompt in prompts for _ in range(count)],
+        [
+            prompt if echo and not repeats and isinstance(prompt, str) else ""
+            for prompt in prompts
+            for _ in range(count)
+        ],
         stop,
         sampling.get("max_tokens", 0),
         stream,
@@ -228,6 +270,8 @@ def _sent(document: dict[str, Any], prompt: TensorSpec | None, source: str) -> d
     form = next((name for name in FORMS if document.get(name) not in (None, False)), "")
     if form:
         names |= dict.fromkeys(("structured_outputs", form), form)
+    if document.get("echo") and PROMPT_LOGPROBS not in document:
+        names[PROMPT_LOGPROBS] = "echo"
     if prompt is not None:
         names |= dict.fromkeys((prompt.name, PROMPT_TOKENS), source)
     return names

@@ -211,7 +211,13 @@ class AsyncLLM(EngineClient):
                 )
         total = None if logprobs is None else -0.5 * len(logprobs)
         made_text = CompletionOutput(0, text, [*made], total, logprobs, finish)
-        return RequestOutput(request_id, prompt, tokens, None, [made_text], finish is not None)
+        of_prompt: Any = None
+        if params.prompt_logprobs is not None:
+            of_prompt = [
+                None,
+                *({each: Logprob(-0.25, 1, self._tokenizer.decode([each]))} for each in tokens[1:]),
+            ]
+        return RequestOutput(request_id, prompt, tokens, of_prompt, [made_text], finish is not None)
 
     async def encode(
         self, prompt: Any, pooling_params: PoolingParams, request_id: str, **options: Any
