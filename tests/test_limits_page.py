@@ -7,9 +7,9 @@ import pytest
 
 from halimede.cli.hosting.host import command as host_command
 from halimede.cli.options import SETTINGS
+from halimede.config.validate.ensembles import MAX_STEPS as ENSEMBLE_STEPS
 from halimede.core.clock import MILLISECOND, TURN_NS
 from halimede.frontends.grpc.transport.headers import MAX_HEADERS
-from halimede.config.validate.ensembles import MAX_STEPS as ENSEMBLE_STEPS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.http.codec.json_text import MAX_ARRAYS, MAX_STRINGS
 from halimede.frontends.http.settings import HttpLimits, HttpSettings

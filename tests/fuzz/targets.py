@@ -25,6 +25,7 @@ from halimede.config.signature import Signature, TensorSpec
 from halimede.config.validate import find_problems, find_warnings
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.frontends.grpc.codec_request import Decoding
 from halimede.frontends.grpc.codec_request import RequestDecoder as GrpcDecoder
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.grpc.transport import frames
@@ -123,7 +124,9 @@ def _infer_binary(data: bytes) -> None:
 
 def _infer_grpc(data: bytes) -> None:
     """What is read is what protobuf reads."""
-    plan, identifier, tensors = GrpcDecoder().decode(memoryview(data))
+    decoded = GrpcDecoder().decode(memoryview(data))
+    assert not isinstance(decoded, Decoding)  # without processes that decode large ones
+    plan, identifier, tensors = decoded
     request = plan.request(identifier, tensors, lambda *_: None, 7, None)
     expected = ModelInferRequest.FromString(data)
     assert (request.model_name, request.id) == (expected.model_name, expected.id)

@@ -10,6 +10,10 @@ from halimede.frontends.receiving import ReceiveBudget, ReceiveError
 class Nobody:
     """Receives a body, and is never told anything."""
 
+    @property
+    def may_send(self) -> bool:
+        return True
+
     def hold_back(self) -> None:
         raise AssertionError
 
