@@ -1,9 +1,10 @@
 """The host: all its parts, started and stopped together. Lives on the event loop."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 from halimede.core.cpus import lower_priority
 from halimede.core.origins import OriginPolicy, is_local
@@ -31,10 +32,10 @@ from halimede.hosting.experiments.experiments import Experiments
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
-from halimede.hosting.identity import EndpointId
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.lock import DirectoryLock
 from halimede.hosting.metering.alarms.alarms import Alarms
-from halimede.hosting.metering.alarms.operations import alarm_operations
+from halimede.hosting.metering.alarms.operations import alarm_operations, alarms_about
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.container_metrics import ContainerMetrics
 from halimede.hosting.metering.logs import logs_service
@@ -196,7 +197,7 @@ class Host:
         )
         self._dispatcher = Dispatcher(
             gate,
-            self._services(),
+            self.services(),
             self._invocations,
             S3Service(self._store, denied=self._denials.note),
             {
@@ -220,7 +221,8 @@ class Host:
         self._is_ready = False
         self._keep_instances = False
 
-    def _services(self) -> list[Service]:
+    def services(self) -> list[Service]:
+        """Those of the JSON and query protocols."""
         return [
             Service(
                 "sagemaker",
@@ -233,22 +235,34 @@ class Host:
                     "ProductionVariantInstanceType": self._catalogue.names,
                     "TransformInstanceType": self._catalogue.names,
                 },
-                about=self._experiments.about,
+                about=self._about,
             ),
             self._autoscaling.service(),
-            cloudwatch_service(self._metering.stores, self._flush, alarms=alarm_operations(self._alarms)),
+            cloudwatch_service(
+                self._metering.stores,
+                self._flush,
+                alarms=alarm_operations(self._alarms),
+                about=alarms_about(self._alarms),
+            ),
             logs_service(self._settings.directory / "logs"),
             sts_service(),
             iam_service(),
             self._sns.service(),
         ]
 
+    def _about(self, operation: str, request: Mapping[str, Any], caller: Caller) -> Collection[str]:
+        """The endpoints that one of SageMaker's requests is about without naming them."""
+        return {
+            *self._experiments.about(operation, request, caller),
+            *self._monitoring.about(operation, request, caller),
+        }
+
     def _flush(self) -> None:
         self._metering.flush()
         self._asynchronous.flush()
 
     async def _publish(self, notice: Notice) -> None:
-        await self._notifications.publish(notice.topic, notice.text, notice.id)
+        await self._notifications.publish(notice.endpoint.scope, notice.topic, notice.text, notice.id)
 
     def _forget(self, endpoint: EndpointId) -> None:
         """An endpoint is gone."""

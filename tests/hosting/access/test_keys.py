@@ -8,7 +8,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.access.keys import Key, KeysError, read_keys
-from halimede.hosting.access.permissions import endpoints_of
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from tests.hosting.api.serving import ACCESS_KEY, ACCOUNT, SECRET, VARIANT, api_host
@@ -91,57 +90,6 @@ def test_endpoints_do_not_tell_capitals() -> None:
     Key("A", "s", endpoints=("Prod-*",)).check("a", "pROD-x")
     with pytest.raises(ApiError, match="on endpoint other"):
         Key("A", "s", endpoints=("Prod-*",)).check("a", "Other")
-
-
-@pytest.mark.parametrize(
-    ("document", "endpoints"),
-    [
-        ({}, []),
-        ({"EndpointName": "e"}, ["e"]),
-        ({"ResourceArn": "arn:aws:sagemaker:r:1:endpoint/e"}, ["e"]),
-        ({"ResourceArn": "arn:aws:sagemaker:r:1:endpoint-config/c"}, []),
-        ({"logGroupName": "/aws/sagemaker/Endpoints/e"}, ["e"]),
-        ({"logGroupIdentifier": "arn:aws:logs:r:1:log-group:/aws/sagemaker/Endpoints/e"}, ["e"]),
-        ({"ResourceId": "endpoint/e/variant/v"}, ["e"]),
-        ({"ResourceId": "table/t"}, []),
-        ({"ResourceIds": ["endpoint/e/variant/v", "table/t", "endpoint/f/variant/v"]}, ["e", "f"]),
-        (
-            {
-                "ResourceId": "endpoint/e/variant/v",
-                "TargetTrackingScalingPolicyConfiguration": {
-                    "CustomizedMetricSpecification": {"Dimensions": [{"Name": "EndpointName", "Value": "f"}]}
-                },
-            },
-            ["e", "f"],
-        ),
-        (
-            {"Dimensions": [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "v"}]},
-            ["e"],
-        ),
-        ({"Dimensions": [{"Name": "EndpointName"}]}, []),
-        ({"MetricData": [{"Dimensions": [{"Name": "EndpointName", "Value": x}]} for x in "ef"]}, ["e", "f"]),
-        (
-            {
-                "Metrics": [
-                    {"MetricStat": {"Metric": {"Dimensions": [{"Name": "EndpointName", "Value": "e"}]}}},
-                    {"Expression": "1"},
-                ]
-            },
-            ["e"],
-        ),
-        (
-            {
-                "MetricDataQueries": [
-                    {"MetricStat": {"Metric": {"Dimensions": [{"Name": "EndpointName", "Value": "e"}]}}},
-                    {"Expression": "1"},
-                ]
-            },
-            ["e"],
-        ),
-    ],
-)
-def test_endpoints_that_a_request_is_about(document: dict[str, Any], endpoints: list[str]) -> None:
-    assert list(endpoints_of(document)) == endpoints
 
 
 ARN = "arn:aws:sagemaker:eu-west-1:123456789012"

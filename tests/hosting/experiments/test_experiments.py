@@ -481,10 +481,13 @@ async def test_a_request_that_names_an_experiment_is_about_its_endpoint(tmp_path
     async with World(tmp_path) as world:
         await world.create()
         about = world.experiments.about
-        assert about("StopInferenceExperiment", {"Name": "x"}, Caller()) == ("e",)
-        assert about("StopInferenceExperiment", {"Name": "y"}, Caller()) == ()
-        assert about("ListInferenceExperiments", {}, Caller()) == ()
-        assert about("DescribeTransformJob", {"Name": "x"}, Caller()) == ()
+        assert about("StopInferenceExperiment", {"Name": "x"}, Caller()) == {"e"}
+        arn = Caller().scope.arn("inference-experiment", "x")
+        assert about("ListTags", {"ResourceArn": arn}, Caller()) == {"e"}
+        assert about("ListTags", {"ResourceArn": f"{arn}y"}, Caller()) == set()
+        assert about("StopInferenceExperiment", {"Name": "y"}, Caller()) == set()
+        assert about("ListInferenceExperiments", {}, Caller()) == set()
+        assert about("DescribeTransformJob", {"Name": "x"}, Caller()) == set()
 
 
 @on_loop

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from halimede.hosting.errors import ApiError
+from halimede.hosting.identity import Scope
 from halimede.hosting.notifications.delivery import DeliverySettings
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
 from tests.hosting.notifications.serving import ACCOUNT, document, topic_host
 from tests.support.waiting import wait_until
 
+SCOPE = Scope(ACCOUNT, "us-east-1")
 DONE = f"arn:aws:sns:us-east-1:{ACCOUNT}:done"
 
 
@@ -169,14 +172,29 @@ def test_message_is_published_once(tmp_path: Path) -> None:
         host.client().create_topic(Name="done")
         host.subscribed(DONE, endpoint)
         for _ in range(2):
-            host.loop.run(host.notifications.publish(DONE, "x", "the-id"))
+            host.loop.run(host.notifications.publish(SCOPE, DONE, "x", "the-id"))
             wait_until(lambda: len(endpoint.seen) == 2)
             wait_until(lambda: host.is_idle)  # the next process would deliver it once more
             host.restart()
-        host.loop.run(host.notifications.publish(DONE, "y"))
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "y"))
         wait_until(lambda: len(endpoint.seen) == 3)
         wait_until(lambda: len(host.log("done")) == 2)
         assert [line["Message"] for line in host.log("done")] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "code"),
+    [(Scope("1" * 12, "us-east-1"), "AuthorizationError"), (Scope(ACCOUNT, "eu-west-1"), "NotFound")],
+)
+def test_nothing_is_published_for_an_endpoint_of_another_account_or_region(
+    tmp_path: Path, scope: Scope, code: str
+) -> None:
+    with topic_host(tmp_path) as host:
+        host.client().create_topic(Name="done")
+        with pytest.raises(ApiError) as raised:
+            host.loop.run(host.notifications.publish(scope, DONE, "x"))
+        assert raised.value.code == code
+        assert host.log("done") == []
 
 
 def test_message_that_was_not_logged_is_logged_by_the_next_process(
@@ -193,10 +211,10 @@ def test_message_that_was_not_logged_is_logged_by_the_next_process(
             lost_times.append(None)
 
         monkeypatch.setattr(file, "logged", lost)
-        host.loop.run(host.notifications.publish(DONE, "logged already"))
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "logged already"))
         wait_until(lambda: len(lost_times) == 1)
         monkeypatch.setattr("halimede.hosting.notifications.message_log.write", lambda *_, **__: None)
-        host.loop.run(host.notifications.publish(DONE, "not yet"))
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "not yet"))
         wait_until(lambda: len(lost_times) == 2)
         monkeypatch.undo()
         host.restart()
@@ -236,7 +254,7 @@ def test_old_messages_and_subscriptions_are_forgotten(tmp_path: Path) -> None:
         sns = host.client()
         sns.create_topic(Name="done")
         sns.subscribe(TopicArn=DONE, Protocol="http", Endpoint=f"http://127.0.0.1:{endpoint.port}")
-        host.loop.run(host.notifications.publish(DONE, "x", "the-id"))
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "x", "the-id"))
         wait_until(lambda: len(host.log("done")) == 1)
         host.now = 1_000_000.0 + 2 * 86_400 - 1
         host.loop.run(host.notifications.tidy())
@@ -244,7 +262,7 @@ def test_old_messages_and_subscriptions_are_forgotten(tmp_path: Path) -> None:
         host.now += 2
         host.loop.run(host.notifications.tidy())
         assert sns.list_subscriptions()["Subscriptions"] == []
-        host.loop.run(host.notifications.publish(DONE, "x", "the-id"))  # is not known any more
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "x", "the-id"))  # is not known any more
         wait_until(lambda: len(host.log("done")) == 2)
 
 
@@ -257,7 +275,7 @@ def test_old_messages_and_subscriptions_are_forgotten(tmp_path: Path) -> None:
         (
             "publish",
             {"TopicArn": DONE.replace(ACCOUNT, "1" * 12), "Message": "x"},
-            ("AuthorizationError", "belongs"),
+            ("AuthorizationError", "no resource-based policy allows the sns:Publish action"),
         ),
         ("publish", {"TopicArn": "nonsense", "Message": "x"}, ("InvalidParameter", "is no ARN of a topic")),
         (
@@ -345,11 +363,11 @@ def test_message_that_cannot_be_logged_is_logged_when_that_is_possible(
                 raise OSError(28, "No space left on device")
 
             full.setattr("halimede.hosting.notifications.message_log.write", fail)
-            host.loop.run(host.notifications.publish(DONE, "first"))
+            host.loop.run(host.notifications.publish(SCOPE, DONE, "first"))
             wait_until(lambda: "No space left on device" in caplog.text)
         host.loop.run(host.notifications.tidy())
         wait_until(lambda: host.log("done"))
-        host.loop.run(host.notifications.publish(DONE, "second"))
+        host.loop.run(host.notifications.publish(SCOPE, DONE, "second"))
         wait_until(lambda: len(host.log("done")) == 2)
         assert [line["Message"] for line in host.log("done")] == ["first", "second"]
 

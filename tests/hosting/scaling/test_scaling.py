@@ -282,7 +282,8 @@ def test_an_alarm_of_a_user_cannot_pose_as_that_of_a_tracking_policy(tracked: Sc
 def test_alarms_of_policies_that_are_gone_do_nothing(tracked: Scaled) -> None:
     tracked.step()
     tracked.client().delete_scaling_policy(**TARGET, PolicyName="s")
-    tracked.evaluate("user-alarm", 60.0)
+    with pytest.raises(ApiError, match="No scaling policy found for ARN: arn:aws:autoscaling:"):
+        tracked.evaluate("user-alarm", 60.0)
     tracked.tick()
     tracked.evaluate(tracked.high, 60.0)
     tracked.client().deregister_scalable_target(**TARGET)

@@ -7,8 +7,9 @@ actions = ["sagemaker:Describe*", "sagemaker:InvokeEndpoint"]    # all if left o
 endpoints = ["prod-*"]                                          # all if left out
 target_models = ["team-a/*"]                                    # all if left out
 
-Actions are a service's name and an operation's. Endpoints count wherever a request names one: by its name, its ARN, its
-log group or a metric's dimension; what names none, such as CreateModel, is up to the actions alone.
+Actions are a service's name and an operation's. Endpoints count wherever a request names one (`references`), and also
+if it names something that belongs to one, such as a monitoring schedule. What names none, such as CreateModel, is up to
+the actions alone.
 """
 
 import dataclasses

@@ -298,9 +298,10 @@ class Dispatcher:
         if key is not None and action != _FOR_ALL:
             key.check(action)
         checked = service.check(name, document)
-        check_account(caller, action, checked)
+        references = service.references(name, checked)
+        check_account(caller, action, references, service.denial)
         if key is not None:
-            check_endpoints(key, action, checked)
+            check_endpoints(key, action, references)
             for endpoint in service.about(name, checked, caller):
                 key.check(action, endpoint)
         self._images.check(action, checked, from_loopback=request.from_loopback)

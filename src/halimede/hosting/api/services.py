@@ -7,6 +7,7 @@ from typing import Any
 
 from botocore.model import ServiceModel
 
+from halimede.hosting.access.references import References, references_of
 from halimede.hosting.api.service_models import service_model
 from halimede.hosting.api.shapes import Checker
 from halimede.hosting.errors import ApiError
@@ -18,7 +19,12 @@ Operation = Callable[[Mapping[str, Any], Caller], Awaitable[Mapping[str, Any]]]
 _MAX_SHOWN = 128
 
 
-def _nothing(_: str, __: Mapping[str, Any], ___: Caller) -> Collection[str]:
+About = Callable[[str, Mapping[str, Any], Caller], Collection[str]]
+"""The endpoints that a request is about without naming them, given its operation's name."""
+
+
+def names_nothing(_: str, __: Mapping[str, Any], ___: Caller) -> Collection[str]:
+    """Requests of a service are about the endpoints that they name."""
     return ()
 
 
@@ -32,7 +38,8 @@ class Service:
         later: what is said of an operation that it does not have.
         further: enumeration's shape name → values that it has here beside its own.
         refusal: the code of the error for a request that breaks the service's model.
-        about: the endpoints that a request is about without naming them, given its operation's name.
+        denial: the code of the error for a request that names something of another account.
+        about: the endpoints that a request is about without naming them.
     """
 
     name: str
@@ -40,7 +47,8 @@ class Service:
     later: str = ""
     further: Mapping[str, Collection[str]] = field(default_factory=dict)
     refusal: str = "ValidationException"
-    about: Callable[[str, Mapping[str, Any], Caller], Collection[str]] = _nothing
+    denial: str = "AccessDeniedException"
+    about: About = names_nothing
 
     @cached_property
     def model(self) -> ServiceModel:
@@ -62,6 +70,10 @@ class Service:
             raise self._unavailable(name)
         shape = self.model.operation_model(name).input_shape
         return self.checker.check(shape, document) if shape is not None else {}
+
+    def references(self, name: str, document: Mapping[str, Any]) -> References:
+        """What the request of an operation names, which `check` gave."""
+        return references_of(self.model.operation_model(name).input_shape, document)
 
     def _unavailable(self, name: str) -> ApiError:
         if name in self.model.operation_names:

@@ -98,11 +98,14 @@ class Experiments:
             await self._steps.tick()
 
     def about(self, operation: str, request: Request, caller: Caller) -> Collection[str]:
-        """The endpoint of the experiment that a request names, whoever may act on that."""
-        record = None
-        if operation in self._names and "Name" in request:
-            record = self._state.find(caller.scope, request["Name"])
-        return () if record is None else (record.endpoint.name,)
+        """The endpoint of the experiment that a request names, by name or ARN."""
+        name = request.get("Name") if operation in self._names else None
+        arn = request.get("ResourceArn")
+        return {
+            record.endpoint.name
+            for record in self._state.of(caller.scope)
+            if record.name == name or caller.scope.arn("inference-experiment", record.name) == arn
+        }
 
     # operations
 

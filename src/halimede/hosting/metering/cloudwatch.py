@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from halimede.hosting.api.services import Operation, Service
+from halimede.hosting.api.services import About, Operation, Service, names_nothing
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.metric_data import MAX_ENTRIES, Entry, metric_of
@@ -42,6 +42,7 @@ def cloudwatch_service(
     refresh: Callable[[], None] = _nothing,
     now: Callable[[], float] = time.time,
     alarms: Mapping[str, Operation] = MappingProxyType({}),
+    about: About = names_nothing,
 ) -> Service:
     """PutMetricData, GetMetricStatistics, GetMetricData and ListMetrics over the caller's account and region.
 
@@ -50,6 +51,7 @@ def cloudwatch_service(
         refresh: called before they are read.
         now: the time, in seconds since 1970.
         alarms: the operations on alarms.
+        about: the endpoints of the alarms that a request names.
     """
 
     def reading(caller: Caller) -> CloudWatch:
@@ -73,6 +75,7 @@ def cloudwatch_service(
             **alarms,
         },
         refusal="ValidationError",
+        about=about,
     )
 
 

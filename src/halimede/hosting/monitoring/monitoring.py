@@ -4,11 +4,13 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from halimede.hosting.api.services import Operation
 from halimede.hosting.each_second import EachSecond
+from halimede.hosting.identity import Caller
 from halimede.hosting.metering.store import MetricStores
 from halimede.hosting.monitoring.alert_operations import AlertOperations
 from halimede.hosting.monitoring.captures import EndpointConfigs
@@ -19,7 +21,7 @@ from halimede.hosting.monitoring.metrics import publish
 from halimede.hosting.monitoring.records import Execution
 from halimede.hosting.monitoring.runner import JobRunner
 from halimede.hosting.monitoring.schedule_operations import ScheduleOperations
-from halimede.hosting.monitoring.scheduler import Runner, Scheduler
+from halimede.hosting.monitoring.scheduler import Runner, Scheduler, job_of
 from halimede.hosting.monitoring.state import MonitoringState
 from halimede.hosting.monitoring.tags import tag_operations
 from halimede.hosting.monitoring.timetable import Seconds
@@ -80,6 +82,28 @@ class Monitoring:
             **self._alerts.operations(),
             **tag_operations(self._state, others),
         }
+
+    def about(self, _: str, request: Mapping[str, Any], caller: Caller) -> Collection[str]:
+        """The endpoints of the job definitions, schedules and executions that a request names."""
+        state, scope, arn = self._state, caller.scope, request.get("ResourceArn")
+        definitions = {
+            request.get("JobDefinitionName"),
+            request.get("MonitoringJobDefinitionName"),
+            request.get("MonitoringScheduleConfig", {}).get("MonitoringJobDefinitionName"),
+        }
+        found = {
+            each.endpoint
+            for each in state.definitions.values()
+            if each.scope == scope and (each.name in definitions or each.arn == arn)
+        }
+        for each in state.schedules.values():
+            if each.scope == scope and (
+                each.name == request.get("MonitoringScheduleName") or each.arn == arn
+            ):
+                job = job_of(each, state)
+                found |= set() if job is None else {job.endpoint}
+        execution = state.executions.get((scope, request.get("ProcessingJobName", "")))
+        return found if execution is None else {*found, execution.endpoint.name}
 
     async def open(self) -> None:
         """Read what was there before; what was cut off will be run again.

@@ -219,6 +219,7 @@ class Notifications:
 
     async def publish(
         self,
+        scope: Scope,
         topic: str,
         text: str,
         message_id: str = "",
@@ -229,6 +230,7 @@ class Notifications:
         """Publish a message, which is on disk when this returns; nothing is done if one of that id has been.
 
         Args:
+            scope: the account and region for which it is published.
             topic: the topic's ARN.
             text: the message.
             message_id: its id; "" for a new one.
@@ -240,10 +242,9 @@ class Notifications:
             Its id.
 
         Raises:
-            ApiError: there is no such topic, or it cannot be written.
+            ApiError: the account has no such topic in this region, or the message cannot be written.
         """
-        if topic not in self.topics:
-            raise ApiError("NotFound", "Topic does not exist", 404)
+        self.topic(topic, scope)
         message = Message(
             message_id or str(uuid4()),
             topic,

@@ -52,7 +52,7 @@ class SnsOperations:
             "Unsubscribe": self._unsubscribe,
             "Publish": self._publish,
         }
-        return Service("sns", operations, refusal="InvalidParameter")
+        return Service("sns", operations, refusal="InvalidParameter", denial="AuthorizationError")
 
     # topics
 
@@ -195,7 +195,7 @@ class SnsOperations:
             }
             for name, value in request.get("MessageAttributes", {}).items()
         }
-        message_id = await self._all.publish(topic.arn, text, "", subject, texts, attributes)
+        message_id = await self._all.publish(caller.scope, topic.arn, text, "", subject, texts, attributes)
         return {"MessageId": message_id}
 
     # links in messages

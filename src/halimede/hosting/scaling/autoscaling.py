@@ -3,15 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from halimede.core import background
 from halimede.hosting.api.services import Service
 from halimede.hosting.capacity import Variants
 from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError, invalid
-from halimede.hosting.identity import EndpointId
+from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.scaling.activity_operations import ActivityOperations
 from halimede.hosting.scaling.alarms import AlarmAction, Alarms, delete_alarms
 from halimede.hosting.scaling.names import POLICY_PREFIX
@@ -74,7 +75,14 @@ class Autoscaling:
             **ScheduleOperations(self._state, self._variants, self._now).operations(),
             **ActivityOperations(self._state, self._now).operations(),
         }
-        return Service("application-autoscaling", operations)
+        return Service("application-autoscaling", operations, about=self._about)
+
+    def _about(self, _: str, request: Mapping[str, Any], caller: Caller) -> Collection[str]:
+        """The endpoint of the scalable target whose ARN a request has."""
+        arn = request.get("ResourceARN")
+        return [
+            target.variant.endpoint for target in self._state.targets_of(caller.scope) if target.arn == arn
+        ]
 
     async def open(self) -> None:
         """Read what was there before. The alarms and the variants have been read already.

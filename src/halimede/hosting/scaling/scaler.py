@@ -27,9 +27,6 @@ _ALARM = "ALARM"
 _RETRY_S = 60
 """In AWS's seconds: so long after bounds could not be applied they are applied again."""
 
-_MOST_UNKNOWN = 1000
-"""So many policies that are not there are warned of."""
-
 
 class Scaler:
     """Scales. Lives on the event loop."""
@@ -60,16 +57,16 @@ class Scaler:
         self._noted: dict[VariantId, dict[str, AlarmAction]] = {}  # by the alarm's name, as evaluated last
         self._new: dict[VariantId, set[str]] = {}  # since the last tick
         self._retries: dict[VariantId, float] = {}
-        self._unknown: set[str] = set()  # policies that are not there, though alarms have them as actions
 
     def note(self, action: AlarmAction) -> None:
-        """An alarm of a policy has been evaluated."""
+        """An alarm of a policy has been evaluated.
+
+        Raises:
+            ApiError: the alarm's account has no such policy in its region.
+        """
         policy = self._state.policy(action.arn)
         if policy is None or policy.variant.scope != action.scope:
-            if action.arn not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
-                self._unknown.add(action.arn)
-                logger.warning("alarm '%s' is of policy %s, which is not there", action.alarm, action.arn)
-            return
+            raise ApiError("ObjectNotFoundException", f"No scaling policy found for ARN: {action.arn}")
         if action.state.value != _ALARM or not action.values:
             return
         self._noted.setdefault(policy.variant, {})[action.alarm] = action

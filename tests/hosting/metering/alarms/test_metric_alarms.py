@@ -367,7 +367,7 @@ def math(**further: Any) -> dict[str, Any]:
         (math(Metrics=[stat("m"), {"Id": "e", "Expression": "ANOMALY_DETECTION_BAND(m)"}]),
          "ANOMALY_DETECTION_BAND is not available"),
         (math(Metrics=[stat("m"), {"Id": "e", "Expression": "SELECT 1"}]), "(SELECT) is not available"),
-        (math(Metrics=[stat("m", ReturnData=True, AccountId="1")]), "alarms on other accounts are not available"),
+        (math(Metrics=[stat("m", ReturnData=True, AccountId="0" * 12)]), "alarms on other accounts are not available"),
         (math(Metrics=[stat("m"), {"Id": "e", "Expression": "m", "Period": 120}]), "must have the same Period"),
         (math(Metrics=[stat("m"), stat("m", ReturnData=True)]), "the Id 'm' only once"),
         (math(Metrics=[{"Id": "m", "MetricStat": {"Metric": {"MetricName": "m"}, "Period": 60, "Stat": "Sum"}}]),

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 
+from halimede.hosting.errors import ApiError
 from halimede.hosting.metering.alarms import history
 from halimede.hosting.metering.alarms.alarm import Alarm, AlarmAction
 from halimede.hosting.metering.alarms.history import HistoryItem
@@ -56,6 +57,8 @@ class Actions:
         action = AlarmAction(alarm.scope, arn, alarm.name, alarm.state, latest, threshold, when, values)
         try:
             self._runs[run](action)
+        except ApiError as error:
+            return error.message
         except Exception as error:  # which is no reason for other alarms to suffer
             logger.exception("alarm '%s': action %s failed", alarm.name, arn)
             return str(error) or type(error).__name__

@@ -1,10 +1,12 @@
 """CloudWatch's operations on alarms."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from halimede.hosting.api.services import Operation
+from halimede.hosting.access.references import references_of
+from halimede.hosting.api.service_models import service_model
+from halimede.hosting.api.services import About, Operation
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, Scope
 from halimede.hosting.metering.alarms.alarm import Alarm, AlarmType, name_of
@@ -23,6 +25,10 @@ Answer = dict[str, Any]
 
 _PAGE = 50
 _RELATIVES = ("ChildrenOfAlarmName", "ParentsOfAlarmName")
+_NAMES = ("AlarmName", "ResourceARN", "ActionsSuppressor", *_RELATIVES)
+_PUT = {AlarmType.METRIC: "PutMetricAlarm", AlarmType.COMPOSITE: "PutCompositeAlarm"}
+"""By which operation alarms are made."""
+
 _WITH_RELATIVES = frozenset({"MaxRecords", "NextToken"})
 
 
@@ -43,6 +49,26 @@ def alarm_operations(alarms: Alarms) -> Mapping[str, Operation]:
         "TagResource": every.tag_resource,
         "UntagResource": every.untag_resource,
     }
+
+
+def alarms_about(alarms: Alarms) -> About:
+    """The endpoints that alarms watch or scale, of the alarms that a request names or that follow from those."""
+    model = service_model("cloudwatch", frozenset(_PUT.values()))
+
+    def about(_: str, request: Request, caller: Caller) -> Collection[str]:
+        registry, scope, found = alarms.registry, caller.scope, set[str]()
+        references = [
+            *(request[member] for member in _NAMES if member in request),
+            *request.get("AlarmNames", ()),
+        ]
+        names = {name for each in references if (name := name_of(scope, each)) is not None}
+        named = [alarm for name in names if (alarm := registry.find(scope, name)) is not None]
+        for alarm in (*named, *registry.above(named)):
+            shape = model.operation_model(_PUT[alarm.type]).input_shape
+            found |= set(references_of(shape, alarm.document).endpoints)
+        return found
+
+    return about
 
 
 class _Operations:
