@@ -64,6 +64,7 @@ def test_inputs_on_the_cpu_are_asked_for_with_yes_or_no(value: str) -> None:
         ("shm-region-prefix-name", "", "shm-region-prefix-name must not be empty"),
         ("stub-timeout-seconds", "x", "stub-timeout-seconds must be a number of seconds"),
         ("install-requirements", "perhaps", "must be true or false; got 'perhaps'"),
+        ("requirement-sources", "all", "must be any or configured; got 'all'"),
     ],
 )
 def test_wrong_backend_setting_is_refused(name: str, value: str, text: str) -> None:

@@ -18,7 +18,8 @@ from halimede.backends.base import BackendOptions, ModelSource
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.workers.extracted_archives import ExtractedArchives
 from halimede.workers.programs import ProgramError, Programs
-from halimede.workers.virtual_environments import requirements_of, virtual_environment
+from halimede.workers.requirement_files import check_requirements
+from halimede.workers.virtual_environments import cannot_read, requirements_of, virtual_environment
 
 logger = logging.getLogger("halimede")
 
@@ -27,6 +28,7 @@ MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 
 _CACHE = "environment-cache-directory"
 _INSTALL = "install-requirements"
+_SOURCES, _ANY, _CONFIGURED = "requirement-sources", "any", "configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,12 @@ class EnvironmentSettings:
     Attributes:
         cache: where they stay; None for the default of each kind.
         may_install: whether what a `requirements.txt` asks for may be installed.
+        any_source: whether a `requirements.txt` may say where packages come from, and name files elsewhere.
     """
 
     cache: Path | None = None
     may_install: bool = True
+    any_source: bool = True
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> "EnvironmentSettings":
@@ -54,7 +58,12 @@ class EnvironmentSettings:
             raise InvalidArgumentError(f"{where}{_CACHE} must be a directory; it is empty")
         if install not in ("true", "false"):
             raise InvalidArgumentError(f"{where}{_INSTALL} must be true or false; got '{settings[_INSTALL]}'")
-        return cls(None if cache is None else Path(cache).absolute(), install == "true")
+        sources = settings.get(_SOURCES, _ANY)
+        if sources not in (_ANY, _CONFIGURED):
+            raise InvalidArgumentError(f"{where}{_SOURCES} must be {_ANY} or {_CONFIGURED}; got '{sources}'")
+        return cls(
+            None if cache is None else Path(cache).absolute(), install == "true", any_source=sources == _ANY
+        )
 
 
 class Environment:
@@ -111,6 +120,8 @@ class Environments:
             path = _canonical(source, named)
             environment = self._named(path, settings)
         elif requirements is not None:
+            if not settings.any_source:
+                _check(source, requirements)
             cache = settings.cache or _user_cache()
             path = virtual_environment(source.name, requirements, cache, settings.may_install, self._programs)
             environment = Environment(path)
@@ -140,6 +151,14 @@ class Environments:
             self._programs.run([python, unpack], variables_of(directory), descriptors=[lock])
         except ProgramError as error:
             raise InternalError(f"'{unpack}', by '{python}', failed: {error}") from None
+
+
+def _check(source: ModelSource, requirements: Path) -> None:
+    """Refuse requirements that name sources of their own."""
+    try:
+        check_requirements(source.name, requirements, source.directory.absolute())
+    except OSError as error:
+        raise cannot_read(source.name, error) from None
 
 
 def interpreter_of(directory: Path) -> Path:

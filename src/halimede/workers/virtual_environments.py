@@ -40,6 +40,11 @@ def requirements_of(source: ModelSource) -> Path | None:
     return None
 
 
+def cannot_read(model: str, error: OSError) -> InternalError:
+    """The error for a file of requirements that cannot be read."""
+    return InternalError(f"model '{model}': cannot read '{error.filename}': {error.strerror}")
+
+
 def virtual_environment(
     model: str, requirements: Path, cache: Path, may_install: bool, programs: Programs
 ) -> Path:
@@ -58,7 +63,7 @@ def virtual_environment(
     try:
         key = _key(requirements)
     except OSError as error:
-        raise InternalError(f"model '{model}': cannot read '{error.filename}': {error.strerror}") from None
+        raise cannot_read(model, error) from None
     directory = place_in(cache, "venvs", key)
     if not may_install and not is_built(directory):
         raise InternalError(

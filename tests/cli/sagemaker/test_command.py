@@ -26,6 +26,7 @@ ALWAYS = [
     "--allow-grpc=false",
     "--allow-metrics=false",
     "--model-control-mode=explicit",
+    "--backend-config=python,requirement-sources=configured",
 ]
 
 

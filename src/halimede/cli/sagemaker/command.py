@@ -45,6 +45,7 @@ _FLAGS = (
     "--allow-grpc=false",
     "--allow-metrics=false",
     "--model-control-mode=explicit",
+    "--backend-config=python,requirement-sources=configured",
 )
 """What holds unless a variable says otherwise: of a flag that is given twice, the last one counts."""
 
