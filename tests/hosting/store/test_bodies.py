@@ -170,11 +170,52 @@ def test_a_client_is_told_to_go_on_only_when_its_body_is_wanted(host: StoreHost,
         b"<!DOCTYPE a [<!ENTITY e 'x'>]><Delete><Object><Key>&e;</Key></Object></Delete>",
         b"<a>" * 1000,
         b"<Delete>" + b"<x/>" * 200_000 + b"</Delete>",
+        *(
+            f'<?xml version="1.0" encoding="{name}"?><Delete><Object><Key>a</Key></Object></Delete>'.encode()
+            for name in (
+                "utf-7",
+                "UTF-16",
+                "cp037",
+                "big5",
+                "rot13",
+                "idna",
+                "hex",
+                "undefined",
+                "iso-8859-1",
+                "x" * 900,
+            )
+        ),
+        '<?xml version="1.0" encoding="utf-16"?><Delete><Object><Key>a</Key></Object></Delete>'.encode(
+            "utf-16"
+        ),
+        "<Delete><Object><Key>a</Key></Object></Delete>".encode("utf-32"),
+        b"<Delete><Object><Key>\xff</Key></Object></Delete>",
+        b"<Delete><Object><Key>\x00</Key></Object></Delete>",
+        b"<Delete " + b" ".join(b'a%d="x"' % number for number in range(300_000)) + b"/>",
+        b"<Delete " + b" ".join(b'xmlns:a%d="x"' % number for number in range(100_000)) + b"/>",
+        b"<Delete>" + b"\n" * (2 << 20) + b"</Delete>",
+        b"<Delete>" + b"&#38;" * (400 << 10) + b"</Delete>",
+        b"<" + b"a" * (2 << 20) + b"/>",
+        b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><Delete><Object><Key>a</Key></Object></Delete>",
+        b"<!DOCTYPE a [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;&a;&a;&a;'>]><Delete>&b;</Delete>",
     ],
 )
 def test_a_document_that_makes_no_sense(host: StoreHost, s3: Any, document: bytes) -> None:
     response, body = ask(host, "POST", "/models?delete", document)
     assert (response.status, code(body)) == (400, "MalformedXML")
+    assert len(body) < 1000
+
+
+@pytest.mark.parametrize(
+    "declaration", ["", '<?xml version="1.0"?>', '<?xml version="1.0" encoding="utf-8"?>', "\ufeff"]
+)
+def test_documents_are_in_utf_8(host: StoreHost, s3: Any, declaration: str) -> None:
+    key = "x" + "é" * 500
+    s3.put_object(Bucket="models", Key=key, Body=b"x")
+    document = f"{declaration}<Delete><Object><Key>{'&#120;' + 'é' * 500}</Key></Object></Delete>"
+    response, _ = ask(host, "POST", "/models?delete", document.encode())
+    assert response.status == 200
+    assert "Contents" not in s3.list_objects_v2(Bucket="models", Prefix=key)
 
 
 def test_a_document_that_is_too_large(host: StoreHost, s3: Any) -> None:

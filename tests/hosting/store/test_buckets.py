@@ -1,11 +1,17 @@
 """Buckets through boto3."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from botocore.handlers import validate_bucket_name
 
+from halimede.hosting.host import Host
+from halimede.hosting.routing.invocations import PREFIX
+from halimede.hosting.settings import HostSettings
+from halimede.hosting.substrates.base import Resources
 from tests.hosting.store.serving import StoreHost
 
 
@@ -49,7 +55,20 @@ def test_a_bucket_that_is_there_already(host: StoreHost, s3: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ab", "A-bucket", "a_b_c", "-ab", "ab-", "a" * 64, "192.168.1.1", "a..b", "endpoints"]
+    "name",
+    [
+        "ab",
+        "A-bucket",
+        "a_b_c",
+        "-ab",
+        "ab-",
+        "a" * 64,
+        "192.168.1.1",
+        "a..b",
+        "endpoints",
+        "console",
+        "ping",
+    ],
 )
 def test_a_name_that_no_bucket_can_have(host: StoreHost, name: str) -> None:
     s3 = host.client(config={"parameter_validation": False})
@@ -73,3 +92,28 @@ def test_a_bucket_of_another_owner_than_expected(s3: Any) -> None:
     with pytest.raises(ClientError) as raised:
         s3.list_objects_v2(Bucket="models", ExpectedBucketOwner="123456789012")
     assert raised.value.response["Error"]["Code"] == "AccessDenied"
+
+
+def test_no_bucket_hides_behind_a_path_of_the_host_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: StoreHost
+) -> None:
+    """The paths that the dispatcher of a whole host answers by itself."""
+    paths = [PREFIX, "/offers/"]
+
+    def note(*arguments: Any, **_: Any) -> None:
+        paths.extend(arguments[4])
+
+    monkeypatch.setattr("halimede.hosting.host.Dispatcher", note)
+
+    async def make() -> None:
+        Host(HostSettings(tmp_path, Resources(1, 1 << 30), port=0))
+
+    asyncio.run(make())
+    first = {path.split("/")[1] for path in paths}
+    assert {"console", "ping", "metrics", "endpoints", "offers"} <= first
+    s3 = host.client(config={"parameter_validation": False})
+    s3.meta.events.unregister("before-parameter-build.s3", validate_bucket_name)
+    for name in first:
+        with pytest.raises(ClientError) as raised:
+            s3.create_bucket(Bucket=name)
+        assert raised.value.response["Error"]["Code"] == "InvalidBucketName", name

@@ -8,7 +8,7 @@ from halimede.hosting.store.object_store import ObjectStore
 from halimede.hosting.store.s3_call import S3Call
 
 _NAME = re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9]|[.-](?=[a-z0-9-])){1,61}[a-z0-9]")
-_TAKEN = {"endpoints", "metrics", "offers", "ping", "service"}
+_TAKEN = {"console", "endpoints", "metrics", "offers", "ping", "service"}
 """Paths of the host's own, on the same port."""
 
 _XML_BYTES = 4 << 20
@@ -48,7 +48,7 @@ async def create_bucket(store: ObjectStore, call: S3Call) -> None:
     data = await body.read(call.request, call.access, store, _XML_BYTES)
     region = call.caller.region
     if data:
-        region = s3_xml.parse(data, "CreateBucketConfiguration").value("LocationConstraint") or region
+        region = (await s3_xml.read(data, "CreateBucketConfiguration")).value("LocationConstraint") or region
     if not _NAME.fullmatch(call.bucket):
         msg = (
             f"The specified bucket is not valid: '{call.bucket}' must be 3 to 63 lower-case letters, digits, dots and "

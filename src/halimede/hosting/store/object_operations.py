@@ -150,7 +150,7 @@ async def delete_objects(store: ObjectStore, call: S3Call) -> None:
     """``DeleteObjects``."""
     call.check("s3:DeleteObject")
     data = await body.read(call.request, call.access, store, _XML_BYTES)
-    root = s3_xml.parse(data, "Delete")
+    root = await s3_xml.read(data, "Delete")
     objects = root.all("Object")
     if not 0 < len(objects) <= _MAX_DELETED or not all(node.value("Key") for node in objects):
         msg = (

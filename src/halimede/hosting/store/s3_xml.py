@@ -1,5 +1,7 @@
 """The XML of S3's requests and answers."""
 
+import asyncio
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +12,13 @@ from halimede.hosting.errors import ApiError
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _ELEMENTS = 100_000
 _DEPTH = 16
+_ELEMENT = re.compile(rb"<[^<]{16384}")
+"""A tag with the text after it that is too long. Keys have at most 1024 bytes, six times as many with references."""
+
+_MAX_SHOWN = 64
+_ENCODINGS = ("utf-8", "us-ascii")
+_AT_ONCE = 4096
+"""Larger documents are parsed on another thread."""
 
 Element = tuple[str, Any]
 """A name, and a text or a list of elements."""
@@ -46,16 +55,21 @@ class Node:
 
     Attributes:
         name: without its namespace.
-        text: what stands directly in it.
+        pieces: what stands directly in it.
         children: the elements in it.
     """
 
-    __slots__ = ("children", "name", "text")
+    __slots__ = ("children", "name", "pieces")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = ""
+        self.pieces: list[str] = []
         self.children: list[Node] = []
+
+    @property
+    def text(self) -> str:
+        """What stands directly in it."""
+        return "".join(self.pieces)
 
     def all(self, name: str) -> "list[Node]":
         """The elements of this name in it."""
@@ -67,14 +81,25 @@ class Node:
         return found[0].text if found else ""
 
 
+async def read(data: bytes, root: str) -> Node:
+    """The root of a document: see `parse`. The event loop goes on while a large one is parsed."""
+    return parse(data, root) if len(data) <= _AT_ONCE else await asyncio.to_thread(parse, data, root)
+
+
 def parse(data: bytes, root: str) -> Node:
     """The root of a document.
 
     Raises:
-        ApiError: it is no XML, has another root, or anything that documents of S3 don't have (``MalformedXML``).
+        ApiError: it is no XML in UTF-8, has another root, or anything that documents of S3 don't have
+            (``MalformedXML``).
     """
+    if _ELEMENT.search(data):
+        raise _malformed("an element is too long")
     builder = _Builder()
-    parser = expat.ParserCreate(namespace_separator=" ")
+    # the document does not choose: expat would look for a codec of any name, and some of those fail or mislead
+    parser = expat.ParserCreate("utf-8", " ")
+    parser.buffer_text = True
+    parser.XmlDeclHandler = builder.declaration
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.characters
@@ -112,7 +137,11 @@ class _Builder:
         self._open.pop()
 
     def characters(self, text: str) -> None:
-        self._open[-1].text += text
+        self._open[-1].pieces.append(text)
+
+    def declaration(self, _: str, encoding: str | None, __: int) -> None:
+        if encoding is not None and encoding.lower() not in _ENCODINGS:
+            raise _malformed(f"its encoding is '{encoding[:_MAX_SHOWN]}'; use UTF-8")
 
     def doctype(self, *_: object) -> None:
         raise _malformed("it has a document type")

@@ -157,7 +157,7 @@ async def complete_multipart_upload(store: ObjectStore, call: S3Call) -> None:
     conditions = write_conditions(call.headers, call.caller.account)
     data = await body.read(call.request, call.access, store, _XML_BYTES, header_checksum=False)
     upload = await _upload(store, call)
-    named = s3_xml.parse(data, "CompleteMultipartUpload").all("Part")
+    named = (await s3_xml.read(data, "CompleteMultipartUpload")).all("Part")
     parts = _named_parts(named, await store.parts(upload))
     _check_size(parts, call.headers.get("x-amz-mp-object-size"))
     expected = checksums.declared(call.headers)
