@@ -166,7 +166,10 @@ class Host:
         )
         self._url = ""
         self._notifications = Notifications(
-            directory / "topics.db", directory / "notifications", lambda: self._url
+            directory / "topics.db",
+            directory / "notifications",
+            lambda: self._url,
+            loopback=settings.loopback_subscriptions,
         )
         self._sns = SnsOperations(self._notifications)
         self._asynchronous = Asynchronous(

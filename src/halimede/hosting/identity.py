@@ -1,6 +1,6 @@
 """Who asks, and how what they own is named: names are told apart by account and region."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ class Caller:
         region: such as ``us-east-1``.
         role: the name of the role that the caller has assumed.
         session: the name of the session in which they have; "" for the access key's id.
+        is_local: the request came from this machine.
     """
 
     access_key: str = ""
@@ -77,6 +78,7 @@ class Caller:
     region: str = "us-east-1"
     role: str = DEFAULT_ROLE
     session: str = ""
+    is_local: bool = field(default=False, compare=False)
 
     @property
     def scope(self) -> Scope:

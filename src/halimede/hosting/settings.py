@@ -11,6 +11,7 @@ from halimede.hosting.control.settings import ControlSettings
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.log_space import LogSettings
 from halimede.hosting.metering.pace import Pace
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.substrates.base import Resources
@@ -33,6 +34,7 @@ class HostSettings:
         allowed_hosts: further names of this host, which `Host` headers of requests may say.
         allowed_origins: origins of the web pages that may send requests.
         program_images: from whom paths of programs are accepted as images.
+        loopback_subscriptions: from whom topics' endpoints at addresses of this machine alone are accepted.
         caller: whose account and region count where a request does not say.
         instance_types: further instance types.
         image_rules: which programs stand for images.
@@ -62,6 +64,7 @@ class HostSettings:
     allowed_hosts: Sequence[str] = ()
     allowed_origins: Sequence[str] = ()
     program_images: ProgramImages = ProgramImages.LOOPBACK
+    loopback_subscriptions: LoopbackSubscriptions = LoopbackSubscriptions.LOOPBACK
     caller: Caller = field(default_factory=Caller)
     instance_types: Mapping[str, Resources] = field(default_factory=dict)
     image_rules: Sequence[ImageRule] = ()

@@ -74,7 +74,7 @@ def test_help_says_what_every_option_is_for() -> None:
     assert shown.returncode == 0
     for option in (
         "--address", "--port", "--directory", "--region", "--account", "--keys", "--generate-key", "--allow-host",
-        "--allow-origin", "--allow-program-images", "--catalogue", "--image-rules",
+        "--allow-origin", "--allow-program-images", "--allow-loopback-subscriptions", "--catalogue", "--image-rules",
         "--oversubscription", "--s3-endpoint", "--bucket", "--payload-mib",
         "--invocation-timeout", "--describe-hold", "--keep-instances", "--print-env",
     ):  # fmt: skip
@@ -111,6 +111,7 @@ def test_every_option_is_documented() -> None:
         ),
         (["--allow-origin", "https://app.example/page"], "'https://app.example/page' is no origin"),
         (["--allow-program-images", "some"], "'some'"),
+        (["--allow-loopback-subscriptions", "some"], "'some'"),
         (["--oversubscription", "0"], "0"),
         (["--payload-mib", "0"], "0"),
         (["--invocation-timeout", "0"], "0"),

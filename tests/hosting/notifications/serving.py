@@ -20,6 +20,7 @@ from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.dispatcher import Dispatcher
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.identity import Caller
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions
 from halimede.hosting.notifications.delivery import PAGE, DeliverySettings
 from halimede.hosting.notifications.notifications import Notifications
 from halimede.hosting.notifications.operations import SnsOperations
@@ -42,6 +43,7 @@ class TopicHost:
     directory: Path
     settings: DeliverySettings
     now: float | None = None
+    loopback: LoopbackSubscriptions = LoopbackSubscriptions.LOOPBACK
     port: int = 0
     clients: Clients = field(default_factory=Clients)
     notifications: Notifications = field(init=False)
@@ -57,6 +59,7 @@ class TopicHost:
             lambda: f"http://127.0.0.1:{self.port}",
             self.settings,
             self.clock,
+            loopback=self.loopback,
         )
         self.sns = SnsOperations(self.notifications)
         await self.notifications.start()
@@ -111,11 +114,14 @@ def document(received: Received) -> dict[str, Any]:
 
 @contextmanager
 def topic_host(
-    directory: Path, settings: DeliverySettings | None = None, now: float | None = None
+    directory: Path,
+    settings: DeliverySettings | None = None,
+    now: float | None = None,
+    loopback: LoopbackSubscriptions = LoopbackSubscriptions.LOOPBACK,
 ) -> Iterator[TopicHost]:
     """A host while the block runs; what it keeps stays in the directory."""
     with LoopThread() as loop:
-        host = TopicHost(loop, directory, settings or DeliverySettings(pause_s=0.02), now)
+        host = TopicHost(loop, directory, settings or DeliverySettings(pause_s=0.02), now, loopback)
         connections: set[ClientConnection] = set()
         stack = AsyncExitStack()
 

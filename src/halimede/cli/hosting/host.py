@@ -89,6 +89,13 @@ _LATER = ("boto3", "obstore")
     help="Which clients may create models whose image is the path of a program.",
 )
 @click.option(
+    "--allow-loopback-subscriptions",
+    type=click.Choice(["loopback", "all", "none"]),
+    default="loopback",
+    show_default=True,
+    help="Which clients may subscribe endpoints on this machine's loopback and link-local addresses to topics.",
+)
+@click.option(
     "--catalogue",
     type=click.Path(path_type=Path, dir_okay=False),
     help="TOML file with additional instance types.",
@@ -196,6 +203,7 @@ def command(
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
     allow_program_images: str,
+    allow_loopback_subscriptions: str,
     catalogue: Path | None,
     image_rules: Path | None,
     oversubscription: float,
@@ -252,6 +260,7 @@ def command(
         keys=found.keys,
         allowed_origins=origins,
         program_images=type(settings.program_images)(allow_program_images),
+        loopback_subscriptions=type(settings.loopback_subscriptions)(allow_loopback_subscriptions),
         oversubscription=oversubscription,
         cpu_fallback=cpu_fallback,
         s3_endpoint=s3_endpoint,

@@ -11,6 +11,7 @@ anything else         the object store
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -305,7 +306,7 @@ class Dispatcher:
             for endpoint in service.about(name, checked, caller):
                 key.check(action, endpoint)
         self._images.check(action, checked, from_loopback=request.from_loopback)
-        return await service.run(name, checked, caller)
+        return await service.run(name, checked, replace(caller, is_local=request.from_loopback))
 
     async def close(self) -> None:
         """End what is under way."""

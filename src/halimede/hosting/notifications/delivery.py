@@ -19,6 +19,7 @@ import orjson
 
 from halimede.core import background
 from halimede.hosting.errors import ApiError
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, connect
 from halimede.hosting.notifications.records import Message, Subscription
 from halimede.hosting.notifications.topic_file import Delivery, TopicFile
 
@@ -61,22 +62,24 @@ class DeliverySettings:
         return min(self.pause_s * 2.0 ** min(attempts - 1, 16), _LONGEST_PAUSE_S)
 
 
-Post = Callable[[str, Mapping[str, str], bytes], int]
-"""Sends a body to a URL and returns the status; blocks, and raises OSError or http.client.HTTPException."""
+Post = Callable[[str, Mapping[str, str], bytes, bool], int]
+"""Sends a body to a URL and returns the status; blocks, and raises OSError or http.client.HTTPException.
+
+The last argument says whether addresses of this machine alone may be reached.
+"""
 
 
-def post(url: str, headers: Mapping[str, str], body: bytes) -> int:
+def post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own: bool) -> int:
     """Send a body to a URL. Redirections are not followed, and what is answered is not looked at."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(
-            host, parts.port, timeout=_TIMEOUT_S, context=ssl.create_default_context()
-        )
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
-    )
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(host, parts.port)
     try:
+        connection.sock = connect(host, connection.port, _TIMEOUT_S, may_reach_own=may_reach_own)
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body, dict(headers))
         return connection.getresponse().status
@@ -93,7 +96,8 @@ class Deliveries:
         host_url: Callable[[], str],
         now: Callable[[], float],
         settings: DeliverySettings,
-        send: Post = post,
+        send: Post,
+        loopback: LoopbackSubscriptions,
     ) -> None:
         """Nothing is delivered before `begin`.
 
@@ -103,12 +107,14 @@ class Deliveries:
             now: the time, in seconds since 1970.
             settings: how often, and when.
             send: sends.
+            loopback: whose subscriptions may reach addresses of this machine alone.
         """
         self._file = file
         self._host_url = host_url
         self._now = now
         self._settings = settings
         self._send = send
+        self._loopback = loopback
         self._threads = ThreadPoolExecutor(_THREADS, "halimede-notifications")
         self._subscriptions: dict[str, Subscription] = {}
         self._wakes: dict[str, asyncio.Event] = {}
@@ -185,13 +191,14 @@ class Deliveries:
         headers, body = request_of(message, subscription, self._host_url())
         loop = asyncio.get_running_loop()
         try:
+            may_reach_own = self._loopback.permits(is_local=subscription.is_local)
             status = await loop.run_in_executor(
-                self._threads, self._send, subscription.endpoint, headers, body
+                self._threads, self._send, subscription.endpoint, headers, body, may_reach_own
             )
             why = "" if 200 <= status < 300 else f"it answered with status {status}"
             is_final = 300 <= status < 500 and status not in _TRY_AGAIN
         except (OSError, http.client.HTTPException, ValueError) as error:
-            why, is_final = str(error) or type(error).__name__, False
+            why, is_final = str(error) or type(error).__name__, isinstance(error, OwnAddressError)
         attempts = delivery.attempts + 1
         if not why:
             await self._file.delivered(arn, message.id)

@@ -15,6 +15,7 @@ from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
 from halimede.hosting.notifications import message_log
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions
 from halimede.hosting.notifications.delivery import (
     CONFIRMATION,
     NOTIFICATION,
@@ -43,6 +44,7 @@ class Notifications:
     Attributes:
         topics: by ARN.
         subscriptions: by ARN, in the order in which they were made.
+        loopback: from whom subscriptions of endpoints at addresses of this machine alone are accepted.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Notifications:
         settings: DeliverySettings = DeliverySettings(),  # noqa: B008 - never changes
         now: Callable[[], float] = time.time,
         send: Post = post,
+        loopback: LoopbackSubscriptions = LoopbackSubscriptions.LOOPBACK,
     ) -> None:
         """Nothing is delivered before `start`.
 
@@ -63,6 +66,7 @@ class Notifications:
             settings: how messages are delivered.
             now: the time, in seconds since 1970.
             send: sends.
+            loopback: from whom subscriptions of endpoints at addresses of this machine alone are accepted.
         """
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -70,7 +74,8 @@ class Notifications:
         self._file = TopicFile(path)
         self._logs = logs
         self._now = now
-        self._deliveries = Deliveries(self._file, host_url, now, settings, send)
+        self._deliveries = Deliveries(self._file, host_url, now, settings, send, loopback)
+        self.loopback = loopback
         self._unlogged: deque[Message] = deque()
         self._logging: asyncio.Task[None] | None = None
         self._is_log_behind = False
@@ -162,7 +167,9 @@ class Notifications:
         """The subscriptions of a topic."""
         return list(self._of_topic.get(arn, {}).values())
 
-    async def subscribe(self, topic: str, protocol: str, endpoint: str, *, is_raw: bool) -> Subscription:
+    async def subscribe(
+        self, topic: str, protocol: str, endpoint: str, *, is_raw: bool, is_local: bool
+    ) -> Subscription:
         """Make a subscription, and ask its endpoint to confirm it; the one that is there already, if it is confirmed.
 
         Raises:
@@ -174,7 +181,7 @@ class Notifications:
                 return known
             now, token = self._now(), secrets.token_hex(32)
             arn = f"{topic}:{uuid4()}" if known is None else known.arn
-            made = Subscription(arn, topic, protocol, endpoint, now, token, is_raw)
+            made = Subscription(arn, topic, protocol, endpoint, now, token, is_raw, is_local)
             text = (
                 f"You have chosen to subscribe to the topic {topic}.\n"
                 f"To confirm the subscription, visit the SubscribeURL included in this message."

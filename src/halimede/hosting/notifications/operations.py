@@ -14,6 +14,7 @@ from halimede.hosting.api.tasks import RequestTasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request as HttpRequest
 from halimede.hosting.identity import Caller
+from halimede.hosting.notifications.addresses import FLAG, is_own
 from halimede.hosting.notifications.notifications import Notifications
 from halimede.hosting.notifications.records import Subscription, Topic, invalid_parameter, scope_of
 from halimede.hosting.paging import begin_of
@@ -67,9 +68,8 @@ class SnsOperations:
 
     async def _delete_topic(self, request: Request, caller: Caller) -> Answer:
         arn = request["TopicArn"]
-        if arn in self._all.topics:
-            self._all.topic(arn, caller.scope)
-        await self._all.delete_topic(arn)
+        if scope_of(arn) == caller.scope:
+            await self._all.delete_topic(arn)
         return {}
 
     async def _list_topics(self, request: Request, caller: Caller) -> Answer:
@@ -110,16 +110,29 @@ class SnsOperations:
             raise invalid_parameter(
                 f"Protocol '{protocol}' is not available in this version; it has {' and '.join(_PROTOCOLS)}"
             )
-        _check_url(protocol, endpoint)
+        self._check_endpoint(protocol, endpoint, caller)
         attributes = request.get("Attributes", {})
         for name in attributes:
             if name != "RawMessageDelivery":
                 raise invalid_parameter(f"Attributes: {name} is not available in this version")
         made = await self._all.subscribe(
-            topic.arn, protocol, endpoint, is_raw=_is_true(attributes.get("RawMessageDelivery", "false"))
+            topic.arn,
+            protocol,
+            endpoint,
+            is_raw=_is_true(attributes.get("RawMessageDelivery", "false")),
+            is_local=caller.is_local,
         )
         is_told = made.is_confirmed or request.get("ReturnSubscriptionArn", False)
         return {"SubscriptionArn": made.arn if is_told else "pending confirmation"}
+
+    def _check_endpoint(self, protocol: str, endpoint: str, caller: Caller) -> None:
+        """Refuse an endpoint that is no URL, or an address of this machine if the caller may not subscribe those."""
+        host = _host_of(protocol, endpoint)
+        if is_own(host) and not self._all.loopback.permits(is_local=caller.is_local):
+            raise invalid_parameter(
+                f"Endpoint: '{host[:256]}' is an address of the host's own machine; {FLAG} says which clients may "
+                f"subscribe those"
+            )
 
     async def _confirm(self, request: Request, caller: Caller) -> Answer:
         topic = self._all.topic(request["TopicArn"], caller.scope)
@@ -251,14 +264,16 @@ def _page(request: Request, key: str, entries: Sequence[Mapping[str, str]]) -> A
     return answer
 
 
-def _check_url(protocol: str, endpoint: str) -> None:
+def _host_of(protocol: str, endpoint: str) -> str:
+    """The host in an endpoint's URL."""
     try:
         parts = urlsplit(endpoint)
-        is_url = parts.scheme == protocol and bool(parts.hostname) and parts.port != 0
+        host = parts.hostname if parts.scheme == protocol and parts.port != 0 else None
     except ValueError:
-        is_url = False
-    if not is_url or not endpoint.isascii() or not endpoint.isprintable() or " " in endpoint:
+        host = None
+    if not host or not endpoint.isascii() or not endpoint.isprintable() or " " in endpoint:
         raise invalid_parameter(f"Endpoint: '{endpoint[:256]}' is no URL of protocol {protocol}")
+    return host
 
 
 def _is_true(text: str) -> bool:

@@ -64,6 +64,7 @@ class Subscription:
         created: when.
         token: with which it is confirmed; "" once it is.
         is_raw: the endpoint gets the message alone (`RawMessageDelivery`).
+        is_local: a client on this machine has made it.
     """
 
     arn: str
@@ -73,6 +74,7 @@ class Subscription:
     created: float
     token: str = ""
     is_raw: bool = False
+    is_local: bool = False
 
     @property
     def is_confirmed(self) -> bool:
