@@ -43,6 +43,16 @@ def test_changes_are_written_after_one_who_waited_has_failed(
     assert "unforeseen" in caplog.text
 
 
+@on_loop
+async def test_no_changes_wait_for_those_before_and_not_for_others(tmp_path: Path) -> None:
+    file = await opened(tmp_path)
+    await file.changed()
+    file.change(lambda _: None, (INSERT, (1,)))
+    await file.changed()
+    assert await numbers(file) == [1]
+    await file.close()
+
+
 @pytest.mark.parametrize("value", [1 << 64, "twice", object()], ids=["overflow", "conflict", "type"])
 def test_changes_are_written_after_others_could_not_be(tmp_path: Path, value: object) -> None:
     @on_loop

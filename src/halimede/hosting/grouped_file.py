@@ -115,7 +115,7 @@ class GroupedFile:
 
     async def _write(self) -> None:
         """Write what there is, and what has come meanwhile."""
-        while self._changes:
+        while self._waiting:  # some may have no changes, and wait for those before
             changes, self._changes = self._changes, []
             waiting, self._waiting = self._waiting, []
             refusal: ApiError | None = None
@@ -152,6 +152,8 @@ class GroupedFile:
 
 def _commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
     """Make all of the changes or none."""
+    if not changes:
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement, same in groupby(changes, key=lambda change: change[0]):

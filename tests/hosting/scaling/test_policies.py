@@ -333,7 +333,7 @@ def test_a_policy_of_which_the_alarms_cannot_be_made_is_not_there(host: Scaled) 
         ),
         (
             stepping(step(5, 5)),
-            "StepAdjustments: the upper bound 5 must be greater than the lower bound 5",
+            "StepAdjustments: the upper bound 5.0 must be greater than the lower bound 5.0",
         ),
         (
             stepping(step(0, 10), step(5, None)),

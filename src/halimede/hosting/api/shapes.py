@@ -12,6 +12,7 @@ from typing import Any
 
 from halimede.hosting.api.patterns import compile_pattern
 from halimede.hosting.errors import ApiError
+from halimede.hosting.line_limit import LineLimit
 
 logger = logging.getLogger("halimede")
 
@@ -58,6 +59,7 @@ class Checker:
         """
         self._further = further or {}
         self._code = code
+        self._limit = LineLimit()
 
     def check(self, shape: Any, document: Mapping[str, Any]) -> dict[str, Any]:
         """The document, with timestamps as `datetime`, in UTC. Members that the model does not know are kept.
@@ -73,8 +75,8 @@ class Checker:
         checked: dict[str, Any] = walk.check(shape, document, "")
         if walk.problems:
             raise walk.refusal()
-        if walk.unknown:
-            logger.warning("members that are not known have no effect: %s", _listing(walk.unknown))
+        if walk.unknown and (more := self._limit.admit()) is not None:
+            logger.warning("members that are not known have no effect: %s%s", _listing(walk.unknown), more)
         return checked
 
 
@@ -128,7 +130,7 @@ class _Walk:
             }
         if kind == "string" and within:
             self._text(shape, value, path)
-        return value
+        return float(value) if kind in ("float", "double") else value
 
     def _structure(self, shape: Any, value: Mapping[str, Any], path: str) -> dict[str, Any]:
         lead = f"{path}." if path else ""

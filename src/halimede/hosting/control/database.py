@@ -126,7 +126,7 @@ class Database:
                 for text, values in every:
                     connection.execute(text, values)
                 connection.execute("COMMIT")
-            except sqlite3.Error:
+            except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise

@@ -10,10 +10,15 @@ from halimede.frontends.http.transport.head import Head
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.held import HeldBody
+from halimede.hosting.line_limit import LineLimit
 
 logger = logging.getLogger("halimede")
 
 Headers = Iterable[tuple[str, str]]
+
+_MAX_SHOWN = 128
+
+_failures = LineLimit()
 
 _WITHOUT_LENGTH = (204, 304)
 """Statuses of responses that have no body, and say no length of one (RFC 9110, section 8.6)."""
@@ -292,7 +297,9 @@ class Request:
 
     def fail(self, error: BaseException) -> None:
         """Log an error that nobody foresaw, and tell the client that something is wrong here."""
-        logger.error("HTTP: %s %s failed", self.head.method, self.head.path, exc_info=error)
+        if (more := _failures.admit()) is not None:
+            path = self.head.path[:_MAX_SHOWN]
+            logger.error("HTTP: %s %s failed%s", self.head.method, path, more, exc_info=error)
         if not self.withdraw():
             self.abort()
         else:

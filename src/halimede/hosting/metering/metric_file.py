@@ -183,7 +183,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]
     try:
         yield connection
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         with suppress(sqlite3.Error):  # some errors have done so already
             connection.execute("ROLLBACK")
         raise

@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from halimede.hosting.errors import invalid
+from halimede.hosting.line_limit import LineLimit
 from halimede.hosting.s3_urls import bucket_and_key
 from halimede.hosting.transform.processing import Processing
 
 logger = logging.getLogger("halimede")
+
+_ignored = LineLimit()
 
 MAX_MB = 100
 """Of MaxPayloadInMB, and of MaxConcurrentTransforms times that (SageMaker's limit)."""
@@ -46,14 +49,17 @@ def check_job(request: Mapping[str, Any]) -> None:
         msg = "data capture of transform jobs is not available in this version; leave it out"
         raise invalid(f"DataCaptureConfig: {msg}")
     Processing.of(request)
-    for parent, members in _IGNORED.items():
-        for member in members:
-            if request[parent].get(member):
-                logger.warning(
-                    "transform job '%s': %s.%s is ignored", request["TransformJobName"], parent, member
-                )
+    ignored = [
+        f"{parent}.{member}"
+        for parent, members in _IGNORED.items()
+        for member in members
+        if request[parent].get(member)
+    ]
     if request.get("ExperimentConfig"):
-        logger.warning("transform job '%s': ExperimentConfig is ignored", request["TransformJobName"])
+        ignored.append("ExperimentConfig")
+    for each in ignored:
+        if (more := _ignored.admit()) is not None:
+            logger.warning("transform job '%s': %s is ignored%s", request["TransformJobName"], each, more)
 
 
 def _check_sizes(request: Mapping[str, Any]) -> None:

@@ -181,7 +181,7 @@ class AlarmFile:
                 connection.execute("DELETE FROM progress")
                 connection.execute("INSERT INTO progress VALUES (?)", (changes.evaluated,))
             connection.execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
             with suppress(sqlite3.Error):  # some errors have done so already
                 connection.execute("ROLLBACK")
             raise
