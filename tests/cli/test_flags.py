@@ -218,6 +218,9 @@ def test_an_argument_behind_a_restricted_api_is_not_repeated() -> None:
 def test_the_page_on_security_names_flags_that_there_are() -> None:
     page = (ROOT / "docs" / "security.md").read_text()
     named = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", page))
-    of_the_host, of_curl = {"address", "allow-program-images"}, {"cacert", "cert", "key"}
+    of_the_host, of_curl = (
+        {"address", "allow-program-images", "allow-loopback-subscriptions"},
+        {"cacert", "cert", "key"},
+    )
     assert named - of_the_host - of_curl <= {each.name for each in SETTINGS}
     assert {each.name for each in SETTINGS if each.group == "Access"} <= named
