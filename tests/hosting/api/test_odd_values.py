@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -291,3 +292,59 @@ def test_a_change_of_nothing_does_not_wait_for_others(host: HostProcess) -> None
         sns.delete_topic(TopicArn=topic)
     sns.unsubscribe(SubscriptionArn=f"{topic}:x")
     assert topic not in [each["TopicArn"] for each in sns.list_topics()["Topics"]]
+
+
+DIGITS = "9" * 5001
+HEADERS = (
+    f"Content-Length: {DIGITS}",
+    f"x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nX-Amz-Decoded-Content-Length: {DIGITS}",
+    f"Range: bytes={DIGITS}-",
+    f"Range: bytes=-{DIGITS}",
+    "If-Modified-Since: Mon, 01 Jan 99999 00:00:00 GMT",
+    "x-amz-copy-source: %ff/%00",
+    f"x-amz-copy-source: /odd-bucket/a\r\nx-amz-copy-source-range: bytes=0-{DIGITS}",
+    f"x-amz-mp-object-size: {DIGITS}",
+    "x-amz-checksum-crc32: x",
+    "Content-MD5: x",
+    "X-Amz-Date: 99999999T999999Z",
+    "Authorization: AWS a:b",
+    f"Authorization: AWS4-HMAC-SHA256 Credential=a/{DIGITS}/r/s3/aws4_request, SignedHeaders=host, Signature=x",
+    "X-Amzn-SageMaker-Inference-Id: \x01",
+    f"X-Amzn-SageMaker-Target-Model: {DIGITS}",
+    f"X-Amzn-SageMaker-InputLocation: s3://odd-bucket/a\r\nX-Amzn-SageMaker-RequestTTLSeconds: {DIGITS}",
+    "X-Amzn-SageMaker-InputLocation: s3://\xff",
+)
+TARGETS = (
+    "/odd-bucket/a",
+    f"/odd-bucket/a?partNumber={DIGITS}&uploadId=x",
+    f"/odd-bucket/a?uploadId=x&max-parts={DIGITS}",
+    f"/odd-bucket?list-type=2&max-keys={DIGITS}",
+    f"/odd-bucket?uploads&max-uploads={DIGITS}",
+    f"/odd-bucket/a?Expires={DIGITS}&AWSAccessKeyId=a&Signature=b",
+    f"/odd-bucket/a?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires={DIGITS}&X-Amz-Date=x&X-Amz-Signature=x",
+    "/odd-bucket/a?response-content-type=a%0d%0ab",
+    "/endpoints/e/invocations",
+    "/endpoints/e/async-invocations",
+    "/console/logs?endpoint=%ff",
+    "/-/subscription?Action=ConfirmSubscription&TopicArn=%ff&Token=x",
+    f"/offers/{DIGITS}",
+)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE", "HEAD"])
+def test_odd_heads_are_no_errors_of_the_host(caller: Caller, host: HostProcess, method: str) -> None:
+    host.client("s3").create_bucket(Bucket="odd-bucket")
+    failed = []
+    for target in TARGETS:
+        for header in HEADERS:
+            length = "" if "Content-Length" in header else "Content-Length: 0\r\n"
+            head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}{header}\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", int(host.url.rpartition(":")[2])), 60) as connection:
+                connection.sendall(head.encode("latin-1") + b"x" * (not length))
+                connection.shutdown(socket.SHUT_WR)
+                status = connection.recv(65536)[9:12]
+            if status not in (b"501", b"") and not status.startswith(
+                (b"2", b"4")
+            ):  # 501: not in this version
+                failed.append((target, header, status))
+    assert failed == []
