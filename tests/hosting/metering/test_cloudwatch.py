@@ -93,7 +93,11 @@ def test_values_of_other_times(client: Any) -> None:
         ({"Values": []}, "InvalidParameterValue", "has 0 Values; it may have 1 to 150"),
         ({"Values": [1] * 151}, "InvalidParameterValue", "has 151 Values; it may have 1 to 150"),
         ({"Values": [1, 2], "Counts": [1]}, "InvalidParameterValue", "has 2 Values and 1 Counts"),
-        ({"Values": [1], "Counts": [0]}, "InvalidParameterValue", "has a Count of 0.0; it must be more than 0"),
+        (
+            {"Values": [1], "Counts": [0]},
+            "InvalidParameterValue",
+            "has a Count of 0.0; it must be more than 0",
+        ),
         ({"Values": [1], "Counts": [-1]}, "InvalidParameterValue", "has a Count of -1"),
         ({"Value": 1e300}, "InvalidParameterValue", "is not a number between -2^360 and 2^360"),
         (
