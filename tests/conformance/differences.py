@@ -125,6 +125,23 @@ GENERATE_STATUS = Difference(
     "An error of generate has the status of its kind, as an inference's has; 2.51 answers 400, or even 200.",
     paths=r"^status$",
 )
+GENERATE_ERROR = Difference(
+    "An error after a response of generate has its own text and status; 2.51 says that there were several responses.",
+    paths=r"^(status|body\.error)$",
+)
+MISSING_OUTPUT = Difference(
+    "An output that the client asked for and the model did not send is an error; tritonserver answers without it.",
+    paths=r"^(status|body\.)",
+)
+FILE_OUTSIDE = Difference(
+    "A model's file must lie in the directory of its version, so that no configuration runs any file of the machine.",
+)
+BYTE_ORDER_MARK = Difference(
+    "A byte order mark at the beginning of a configuration is skipped, as editors write it; tritonserver refuses it.",
+)
+VERSION_ZERO = Difference(
+    "Versions begin with 1, as the documentation of Triton says, so that a directory 0 is not one; 2.51 loads it.",
+)
 OUTPUT_NAMED = Difference(
     "The error names the output, as later versions do; 2.51 leaves the name out.",
     paths=r"^body\.error$",

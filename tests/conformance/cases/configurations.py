@@ -2,7 +2,15 @@
 
 from tests.conformance.asking import config, get, gone, index, infer, load, loaded, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import NAME_TWICE, NEGATIVE_COUNT, OUTSIDE_THE_REPOSITORY, Difference
+from tests.conformance.differences import (
+    BYTE_ORDER_MARK,
+    FILE_OUTSIDE,
+    NAME_TWICE,
+    NEGATIVE_COUNT,
+    OUTSIDE_THE_REPOSITORY,
+    VERSION_ZERO,
+    Difference,
+)
 from tests.conformance.sources import CONFIG, IDENTITY, IO
 from tests.conformance.steps import Files, Step
 
@@ -215,6 +223,9 @@ def tried(name: str) -> tuple[Step, ...]:
 MEANT = {
     "a negative instance count": NEGATIVE_COUNT,
     "an input twice": NAME_TWICE,
+    "a model file outside": FILE_OUTSIDE,
+    "a byte order mark": BYTE_ORDER_MARK,
+    "version 0": VERSION_ZERO,
     "an output twice": NAME_TWICE,
     "batch output twice": NAME_TWICE,
     "labels outside": OUTSIDE_THE_REPOSITORY,
@@ -243,7 +254,12 @@ def written(number: int, name: str, text: str, differs: Difference | None = None
 CASES: list[Case] = [
     *(written(number, name, text, MEANT.get(name)) for number, (name, text) in enumerate(TEXTS.items())),
     *(
-        case(f"directory: {name}", Files(f"directory_{number}", dict(files)), *tried(f"directory_{number}"))
+        case(
+            f"directory: {name}",
+            Files(f"directory_{number}", dict(files)),
+            *tried(f"directory_{number}"),
+            differs=MEANT.get(name),
+        )
         for number, (name, files) in enumerate(REPOSITORIES.items())
     ),
 ]

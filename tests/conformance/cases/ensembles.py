@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.conformance.asking import config, get, gone, index, infer, load, python_model, tensor, unload
 from tests.conformance.case import Case, case
-from tests.conformance.differences import NEEDED_MODEL_DELETED, NEEDED_MODEL_NAMED, Difference
+from tests.conformance.differences import MISSING_OUTPUT, NEEDED_MODEL_DELETED, NEEDED_MODEL_NAMED, Difference
 from tests.conformance.sources import CONFIG, IDENTITY
 from tests.conformance.steps import Files, Step
 
@@ -207,7 +207,11 @@ CASES: list[Case] = [
     case("an error of a step", infer("failing_chain", tensor("KIND", "BYTES", ["error"]))),
     case("a step that raises", infer("failing_chain", tensor("KIND", "BYTES", ["raises"]))),
     case("a step with a code", infer("failing_chain", tensor("KIND", "BYTES", ["code:NOT_FOUND"]))),
-    case("a step whose output is missing", infer("failing_chain", tensor("KIND", "BYTES", ["no_outputs"]))),
+    case(
+        "a step whose output is missing",
+        infer("failing_chain", tensor("KIND", "BYTES", ["no_outputs"])),
+        differs=MISSING_OUTPUT,
+    ),
     case(
         "a step whose output has another type",
         infer("failing_chain", tensor("KIND", "BYTES", ["other_datatype"])),

@@ -10,7 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.asking import grpc_infer, message, put, rpc, strings
 from tests.conformance.case import Case, case
 from tests.conformance.cases.grpc_infer import ADD_SUB, ROW, TYPED, X, classified, typed
-from tests.conformance.differences import CONTENTS_OF_NO_INPUT, OUTPUT_TWICE
+from tests.conformance.differences import CONTENTS_OF_NO_INPUT, NO_NAME_OF_A_MODEL, OUTPUT_TWICE
 from tests.conformance.steps import Rpc
 
 Change = Callable[[Any], object]
@@ -233,7 +233,7 @@ CASES: list[Case] = [
     case(
         "unload by repository name", rpc("RepositoryModelUnload", repository_name="x", model_name="add_sub")
     ),
-    case("load without name", rpc("RepositoryModelLoad")),
+    case("load without name", rpc("RepositoryModelLoad"), differs=NO_NAME_OF_A_MODEL),
     case("unload without name", rpc("RepositoryModelUnload")),
     case("load of an unknown model", rpc("RepositoryModelLoad", model_name="unknown")),
     case("unload of an unknown model", rpc("RepositoryModelUnload", model_name="unknown")),

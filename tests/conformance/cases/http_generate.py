@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.conformance.asking import post
 from tests.conformance.case import Case, case
-from tests.conformance.differences import GENERATE_STATUS, REQUIRED_INPUT, Difference
+from tests.conformance.differences import GENERATE_ERROR, GENERATE_STATUS, REQUIRED_INPUT, Difference
 from tests.conformance.steps import Step
 
 BODIES: dict[str, Any] = {
@@ -61,6 +61,8 @@ def meant(path: str, name: str) -> Difference | None:
     """The difference that the body with that name shows there."""
     if name == "no text":
         return REQUIRED_INPUT
+    if name == "an error" and path == "text_stream/generate":
+        return GENERATE_ERROR
     return GENERATE_STATUS if path == "text_stream/generate" and name in RESPONSES else None
 
 

@@ -7,7 +7,13 @@ import numpy as np
 
 from tests.conformance.asking import config, get, grpc_infer, index, infer, loaded, tensor
 from tests.conformance.case import Case, case
-from tests.conformance.differences import AFTER_A_CRASH, CODE_OF_AN_ERROR, NO_EXECUTE
+from tests.conformance.differences import (
+    AFTER_A_CRASH,
+    CODE_OF_AN_ERROR,
+    MISSING_OUTPUT,
+    NO_EXECUTE,
+    NO_NAME_OF_A_MODEL,
+)
 from tests.conformance.sources import CONFIG, IDENTITY, IMPORTS, completing, executing, initializing
 from tests.conformance.steps import Step, Until
 
@@ -319,6 +325,8 @@ BLS: dict[str, dict[str, Any]] = {
     "unload of an unknown model": {"do": "unload", "model": "unknown"},
 }
 
+BLS_MEANT = {"an error with a code": CODE_OF_AN_ERROR, "load of ...": NO_NAME_OF_A_MODEL}
+
 CASES: list[Case] = [
     *(case(f"answers: {kind}", answer(kind)) for kind in ANSWERS),
     *(
@@ -328,7 +336,11 @@ CASES: list[Case] = [
     ),
     case("answers: an id in the error", answer("error", id="my id")),
     case("answers: only the other output asked for", answer("other_order", outputs=[{"name": "SECOND"}])),
-    case("answers: an output asked for that is not sent", answer("cancelled", outputs=[{"name": "SECOND"}])),
+    case(
+        "answers: an output asked for that is not sent",
+        answer("cancelled", outputs=[{"name": "SECOND"}]),
+        differs=MISSING_OUTPUT,
+    ),
     *(
         case(
             name,
@@ -350,7 +362,7 @@ CASES: list[Case] = [
         case(
             f"calls: {name}",
             calls(**asked),
-            differs=CODE_OF_AN_ERROR if name == "an error with a code" else None,
+            differs=BLS_MEANT.get(name),
         )
         for name, asked in BLS.items()
     ),

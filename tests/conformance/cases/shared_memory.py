@@ -9,7 +9,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.conformance.answers import Answer
 from tests.conformance.asking import get, post, put, rpc
 from tests.conformance.case import Case, case
-from tests.conformance.differences import ANY_OFFSET, RESERVED_KEY, SMALL_MEMORY
+from tests.conformance.differences import ANY_OFFSET, CONTENTS_OF_NO_INPUT, RESERVED_KEY, SMALL_MEMORY
 from tests.conformance.servers import Setting
 from tests.conformance.steps import Memory, Only, Placed, Rpc, Step
 
@@ -248,6 +248,7 @@ CASES: list[Case] = [
         infer_rpc(placed("r", 32), raw=[bytes(32)]),
         unregister("r"),
         REMOVED,
+        differs=CONTENTS_OF_NO_INPUT,
         setting=SHARED,
         alone=True,
     ),
