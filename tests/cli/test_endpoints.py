@@ -69,12 +69,12 @@ def test_limits_of_grpc_connections_are_those_of_the_flags() -> None:
     endpoint = opened(grpc_keepalive_time=1, grpc_http2_max_ping_strikes=7, grpc_max_connection_age=9)[
         "GRPCInferenceService"
     ]
-    settings = cast("Any", endpoint.factory).args[1]
+    settings = cast("Any", endpoint.factory).make.args[1]
     assert settings == GrpcSettings(keepalive_time_ms=1, max_ping_strikes=7, max_connection_age_ms=9)
 
 
 def test_without_flags_connections_have_grpcs_own_limits() -> None:
-    settings = cast("Any", opened()["GRPCInferenceService"].factory).args[1]
+    settings = cast("Any", opened()["GRPCInferenceService"].factory).make.args[1]
     assert settings == GrpcSettings()
 
 

@@ -32,6 +32,7 @@ class ConnectionLimit:
 
     Attributes:
         refused: connections that were one too many.
+        make: the usual protocol.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ConnectionLimit:
         self.refused = 0
         self._most = most
         self._connections = connections
-        self._make = make
+        self.make = make
         self._make_refusing = make_refusing
         self._turned_away: Connections[Any] = Connections()
         self._turned_away.leaving = True
@@ -69,7 +70,7 @@ class ConnectionLimit:
         elif self._most and self._connections.open >= self._most:
             error = too_many(self._most)
         else:
-            return self._make()
+            return self.make()
         self.refused += 1
         self._connections.changed()
         if len(self._turned_away) >= MOST_TURNED_AWAY:

@@ -106,7 +106,7 @@ def test_other_requests_go_on_while_a_conversation_takes_its_time(client: OpenAI
     reply: Any = client.post(f"/{path}", body={"model": "slow", **content}, cast_to=object)
     text = str(reply)
     assert "rounds: 50000" in text
-    with pytest.raises(openai.BadRequestError, match=r"the chat template takes more than 2 s") as caught:
+    with pytest.raises(openai.BadRequestError, match=r"takes more than (2 s|5000000 steps)") as caught:
         client.post(f"/{path}", body={"model": "endless", **content}, cast_to=object)
     error: Any = caught.value.body
     assert error["param"] == ("messages" if "chat" in path else "input")

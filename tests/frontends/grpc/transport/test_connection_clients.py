@@ -291,23 +291,24 @@ def test_compressed_reply_is_smaller_on_the_wire(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("owner", "function", "text"),
     [
-        ("inflate", "The server failed to decompress the message; its log says why"),
-        ("gzip", "the server failed to compress the response; its log says why"),
+        (compression.Inflater, "step", "The server failed to decompress the message; its log says why"),
+        (compression, "gzip", "the server failed to compress the response; its log says why"),
     ],
 )
 def test_a_call_is_answered_whose_message_cannot_be_compressed_on_a_thread(
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    owner: object,
     function: str,
     text: str,
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(compression, function, fail)
+    monkeypatch.setattr(owner, function, fail)
     with grpc.insecure_channel(
         f"127.0.0.1:{server.port}", UNLIMITED, compression=grpc.Compression.Gzip
     ) as channel:

@@ -76,6 +76,6 @@ function line(record) {
   const time = `${when.toLocaleTimeString("en-GB")}.${String(when.getMilliseconds()).padStart(3, "0")}`;
   return h("li", { class: record.level.toLowerCase() },
     h("time", { datetime: when.toISOString() }, time), h("span", { class: "level" }, record.level),
-    h("span", { class: "message" }, record.message, record.details && h("pre", {}, record.details)),
+    h("span", { class: "message" }, record.message, record.details && h("pre", { tabindex: "0" }, record.details)),
     h("span", { class: "faint" }, record.source));
 }

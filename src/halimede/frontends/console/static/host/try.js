@@ -101,7 +101,7 @@ export function tryEndpoint(history, name) {
       attempt.say(`Accepted in ${took()}`);
       attempt.draw(await placesDrawn(response));
     } else if (asked.kind === "stream") {
-      const written = h("pre", { class: "text stream", "aria-live": "polite" });
+      const written = h("pre", { class: "text stream", "aria-live": "polite", tabindex: "0" });
       attempt.draw(written);
       const decoder = new TextDecoder();
       let count = 0;

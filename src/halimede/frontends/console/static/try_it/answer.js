@@ -28,7 +28,7 @@ function body(output) {
     const texts = values.map(textOf);
     const classes = texts.map((text) => /^(-?[\d.e+-]+):(\d+)(?::(.*))?$/s.exec(text));
     if (classes.every(Boolean)) return classBars(classes.map(([, score, index, label]) => [label ?? `class ${index}`, Number(score)]));
-    return texts.length === 1 ? h("pre", { class: "text" }, texts[0]) : table(output.name, texts, shape);
+    return texts.length === 1 ? h("pre", { class: "text", tabindex: "0" }, texts[0]) : table(output.name, texts, shape);
   }
   const picture = datatype !== "BOOL" && pictureOf(shape);
   if (picture && (picture.channels === 3 || Math.min(picture.height, picture.width) >= 16)) return draw(values, picture, datatype, `Picture of ${output.name}`);
@@ -63,7 +63,7 @@ function table(name, texts, shape) {
 /** A stream of responses: `add(document)` shows one more. Texts are joined, other outputs become rows. */
 export function streamDrawn(outputs) {
   const text = outputs.find((output) => output.datatype === "BYTES");
-  const written = h("pre", { class: "text stream", "aria-live": "polite" });
+  const written = h("pre", { class: "text stream", "aria-live": "polite", tabindex: "0" });
   const body_ = h("tbody");
   const others = outputs.filter((output) => output !== text);
   const rows = h("table", { class: "values" }, h("caption", { class: "unseen" }, "Responses in the order in which they came"),
