@@ -14,7 +14,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from halimede.frontends.grpc.health_pb2 import HealthCheckResponse
-from tests.cli.echo import PENDING, REQUEST, is_at_work, write_model, write_slow_model
+from tests.cli.echo import EXECUTING, PENDING, REQUEST, is_at_work, write_model, write_slow_model
 from tests.cli.test_draining import hear
 from tests.support.server import ServerProcess, start_server
 from tests.support.waiting import wait_until
@@ -175,10 +175,13 @@ def tensor() -> grpcclient.InferInput:
 def two_in_flight(server: ServerProcess, body: bytes = REQUEST) -> Iterator[None]:
     """Two requests that are not answered before the end of the block."""
     connections = [http.client.HTTPConnection(server.http, timeout=60) for _ in range(2)]
-    for connection in connections:
-        connection.request("POST", "/v2/models/echo/infer", body)
-    wait_until(lambda: is_at_work(server))
     try:
+        for (
+            connection
+        ) in connections:  # the second one waits in a queue with room for one, once the first has left it
+            connection.request("POST", "/v2/models/echo/infer", body)
+            wait_until(lambda: EXECUTING in server.get("/metrics", server.metrics)[1].decode())
+        wait_until(lambda: is_at_work(server))
         yield
     finally:
         for connection in connections:
