@@ -295,7 +295,7 @@ def loads(target: Target) -> str:
         "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
     }
     sample = {"data_type": "TYPE_FP32", "dims": [1], "zero_data": True}
-    warm_up = {"name": "w", "count": 4_000_000_000, "inputs": {"IN": sample}}
+    warm_up = {"name": "w", "batch_size": 1, "count": 4_000_000_000, "inputs": {"IN": sample}}
     steps = [
         {
             "model_name": "neighbour",
@@ -368,17 +368,19 @@ def long_prompts(target: Target) -> str:
 
 def grammars(target: Target) -> str:
     """Patterns and schemas that take long to compile."""
-    deep: dict[str, Any] = {"type": "string"}
-    for _ in range(2000):
-        deep = {"type": "array", "items": deep, "minItems": 1000}
+    deep = '{"type":"array","minItems":1000,"items":' * 2000 + "{}" + "}" * 2000
     wide = {"type": "object", "properties": {f"p{n}": {"enum": list(range(100))} for n in range(5000)}}
     patterns = [
         "(a{1,1000}){1,1000}", "(((((a|b){1,99}){1,99}){1,99}){1,99})c", "(" * 5000 + ")" * 5000,
         "[ab]*a[ab]{5000}",
     ]  # fmt: skip
     regexes = [{"structured_outputs": {"regex": pattern}} for pattern in patterns]
-    schemas = [{"structured_outputs": {"json": schema}} for schema in (deep, wide)]
-    return counted(complete(target, **each) for each in regexes + schemas)
+    outcomes = [complete(target, **each) for each in regexes]
+    outcomes.append(complete(target, structured_outputs={"json": wide}))
+    body = f'{{"model":"text","prompt":"The moon","structured_outputs":{{"json":{deep}}}}}'.encode()
+    return counted(
+        [*outcomes, ask(target.http, post("/v1/completions", body, "Content-Type: application/json"))]
+    )
 
 
 def numbers(target: Target) -> str:
