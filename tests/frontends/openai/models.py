@@ -289,8 +289,34 @@ def write_repository(directory: Path) -> None:
     for name, rounds in SLOW_TEMPLATES.items():
         python_model(directory, name, PLAIN, PLAIN_CONFIG + IN_SERVER)
         (directory / name / "1" / "chat_template.jinja").write_text(rounds)
+    python_model(directory, "teller", PLAIN, PLAIN_CONFIG + IN_SERVER)
+    write_speller(directory / "teller")
     python_model(directory, "picky", PLAIN, PLAIN_CONFIG + IN_SERVER)
     write_tokenizer(directory / "picky" / "tokenizer.json", fails=True)
+
+
+SPELLER_WORDS = ("<s>", "<unk>", *map(str, range(10)), "hello", "world", "user=hello;", "assistant=")
+"""The words of the tokenizer that `write_speller` writes, whose numbers are their tokens."""
+
+
+def write_speller(directory: Path) -> None:
+    """Write the files of a language model: a tokenizer of a few words, which begins each text, and a template."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.processors import TemplateProcessing
+
+    vocabulary = {word: number for number, word in enumerate(SPELLER_WORDS)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "chat_template.jinja").write_text(
+        "{% if tone %}{{ tone }} {% endif %}{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
+        "{% for message in messages %}{{ message.role }}={{ message.content }}; {% endfor %}"
+        "{% if add_generation_prompt %}assistant={% endif %}"
+    )
+    (directory / "config.json").write_text(json.dumps({"max_position_embeddings": 48}))
 
 
 def write_tokenizer(path: Path, *, fails: bool = False) -> None:

@@ -40,6 +40,7 @@ def test_models_are_listed_that_serve_some_call(client: OpenAI) -> None:
         "plain",
         "slow",
         "squash",
+        "teller",
         "tools",
         "writer",
     ]
@@ -400,11 +401,19 @@ def test_the_api_key_is_a_token_of_the_file(small: Path, tmp_path_factory: pytes
             pytest.raises(openai.AuthenticationError, match="token is not valid"),
         ):
             client.responses.create(model="plain", input="x")
+        for path in ("/tokenize", "/detokenize"):  # whose errors have OpenAI's shape, too
+            with (
+                OpenAI(api_key="wrong", **options) as client,
+                pytest.raises(openai.AuthenticationError, match="token is not valid") as refused,
+            ):
+                client.post(f"http://{server.http}{path}", body={"model": "plain"}, cast_to=object)
+            assert refused.value.code == "invalid_api_key"
 
 
 def test_without_the_flag_nothing_is_served_and_restrictions_hold(small: Path) -> None:
     with start_server(small, "--allow-grpc=false") as server:
         assert server.get("/v1/models")[0] == 404
+        assert server.get("/tokenize")[0] == 404
     flags = ("--allow-openai=true", "--allow-grpc=false", "--http-restricted-api=inference:x-key=secret")
     with start_server(small, *flags) as server:
         options: Any = {"base_url": f"http://{server.http}/v1", "api_key": "none", "max_retries": 0}
@@ -413,5 +422,8 @@ def test_without_the_flag_nothing_is_served_and_restrictions_hold(small: Path) -
                 client.completions.create(model="plain", prompt="x")
             with pytest.raises(openai.PermissionDeniedError, match="x-key"):
                 client.responses.create(model="plain", input="x")
+            for path in ("/tokenize", "/detokenize"):
+                with pytest.raises(openai.PermissionDeniedError, match="x-key"):
+                    client.post(f"http://{server.http}{path}", body={"model": "plain"}, cast_to=object)
         with OpenAI(**options, default_headers={"x-key": "secret"}) as client:
             assert client.completions.create(model="plain", prompt="x").choices[0].text == "x"

@@ -19,15 +19,17 @@ FIELDS = st.sampled_from(
         "messages", "prompt", "input", "n", "stop", "seed", "max_tokens", "max_completion_tokens", "temperature",
         "top_p", "stream", "stream_options", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format",
         "logit_bias", "dimensions", "encoding_format", "echo", "best_of", "suffix", "modalities", "top_k", "other",
-        "instructions", "max_output_tokens", "metadata", "text", "include", "store", "truncation",
+        "instructions", "max_output_tokens", "metadata", "text", "include", "store", "truncation", "tokens",
+        "add_special_tokens", "return_token_strs", "chat_template_kwargs",
     )
 )  # fmt: skip
 MESSAGES = st.lists(
     st.dictionaries(st.sampled_from(("role", "content", "name")), JSON | st.sampled_from(("user", "tool"))),
     max_size=3,
 )
-CALLS = st.sampled_from(("chat/completions", "completions", "embeddings", "responses"))
-MODELS = st.sampled_from(("plain", "tools", "squash")) | JSON
+PATHS = [f"/v1/{call}" for call in ("chat/completions", "completions", "embeddings", "responses")]
+CALLS = st.sampled_from((*PATHS, "/tokenize", "/detokenize"))
+MODELS = st.sampled_from(("plain", "tools", "squash", "teller")) | JSON
 BODIES = st.builds(
     lambda rest, known: rest | known,
     st.dictionaries(FIELDS, JSON, max_size=6),
@@ -40,7 +42,7 @@ BODIES = st.builds(
 
 def ask(server: ServerProcess, call: str, body: bytes) -> None:
     with Client(int(server.http.rpartition(":")[2])) as client:
-        answer = client.ask(post(body, f"/v1/{call}"))
+        answer = client.ask(post(body, call))
     assert answer.status in {200, 400, 404}, answer.body
     if answer.status != 200:
         error: Any = json.loads(answer.body)["error"]
@@ -61,9 +63,10 @@ def test_bodies_that_are_no_objects(server: ServerProcess, call: str, body: byte
 
 
 def test_half_of_a_surrogate_pair(server: ServerProcess) -> None:
-    ask(server, "completions", b'{"model": "plain", "prompt": "\\ud800"}')
+    ask(server, "/v1/completions", b'{"model": "plain", "prompt": "\\ud800"}')
     ask(
         server,
-        "chat/completions",
+        "/v1/chat/completions",
         b'{"model": "tools", "messages": [{"role": "user", "content": "\\ud800"}], "x": NaN}',
     )
+    ask(server, "/tokenize", b'{"model": "teller", "prompt": "\\ud800"}')

@@ -59,6 +59,11 @@ VLLM = {
         add_special_tokens encoding_format embed_dtype endianness dimensions use_activation messages chat_template
         chat_template_kwargs add_generation_prompt continue_final_message media_io_kwargs
     """,
+    Call.TOKENIZE: """
+        model prompt messages add_special_tokens return_token_strs add_generation_prompt continue_final_message
+        chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs tools
+    """,
+    Call.DETOKENIZE: "model tokens",
 }  # fmt: skip
 """The fields of vLLM 0.33."""
 
@@ -83,13 +88,19 @@ BODIES: dict[Call, dict[str, Any]] = {
     Call.COMPLETIONS: {"prompt": "options"},
     Call.RESPONSES: {"input": "options"},
     Call.EMBEDDINGS: {"input": "x"},
+    Call.TOKENIZE: {"prompt": "x"},
 }
 PATHS = {
     Call.CHAT_COMPLETIONS: "/chat/completions",
     Call.COMPLETIONS: "/completions",
     Call.RESPONSES: "/responses",
     Call.EMBEDDINGS: "/embeddings",
+    Call.TOKENIZE: "/tokenize",
 }
+MODELS = {Call.EMBEDDINGS: "squash", Call.TOKENIZE: "teller"}
+"""Models that serve the call and take none of its special fields, if not `chatter`."""
+
+OF_TEXTS = (Call.CHAT_COMPLETIONS, Call.COMPLETIONS, Call.RESPONSES)
 
 
 def value_of(name: str, call: Call) -> Any:
@@ -110,7 +121,10 @@ def of_use(*uses: Use) -> list[Any]:
 
 def ask(client: OpenAI, call: Call, model: str, **fields: Any) -> Any:
     """The reply."""
-    return client.post(PATHS[call], body={"model": model, **BODIES[call], **fields}, cast_to=object)
+    path = PATHS[call]
+    if call not in OPENAI:  # it is not below /v1
+        path = str(client.base_url.copy_with(path=path))
+    return client.post(path, body={"model": model, **BODIES[call], **fields}, cast_to=object)
 
 
 def said(reply: Any) -> str:
@@ -124,8 +138,8 @@ def said(reply: Any) -> str:
 
 @pytest.mark.parametrize("call", FIELDS)
 def test_all_published_fields_are_in_the_table(call: Call) -> None:
-    published = {*get_type_hints(OPENAI[call]), *VLLM[call].split()}
-    if call is not Call.EMBEDDINGS:
+    published = {*(get_type_hints(OPENAI[call]) if call in OPENAI else ()), *VLLM[call].split()}
+    if call in OF_TEXTS:
         published |= set(OTHERS.split())
     assert published - FIELDS[call].keys() == set()
 
@@ -140,7 +154,7 @@ def test_the_page_lists_each_field_with_what_becomes_of_it() -> None:
 
 @pytest.mark.parametrize(("call", "name"), of_use(Use.SAMPLING, Use.FORM, Use.INPUT, Use.REFUSED))
 def test_a_model_that_takes_nothing_gets_nothing(client: OpenAI, call: Call, name: str) -> None:
-    model = "squash" if call is Call.EMBEDDINGS else "chatter"
+    model = MODELS.get(call, "chatter")
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, call, model, **{name: value_of(name, call)})
     error: Any = caught.value.body

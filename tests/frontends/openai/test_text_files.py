@@ -64,9 +64,9 @@ def test_a_named_directory_stays_in_the_repository(model: Path) -> None:
     write(other, chat_template="other")
     write_tokenizer(other / "tokenizer.json")
     assert template_of(model, "../other") == "other"
-    count = read_text_files(model, 1, "../other").count
-    assert count is not None
-    assert count("three small words", True) == 3
+    tokenizer = read_text_files(model, 1, "../other").tokenizer
+    assert tokenizer is not None
+    assert tokenizer.count("three small words", True) == 3
     for named, why in (
         ("../../weights", "outside of the model repository"),
         ("none", "there is no directory"),

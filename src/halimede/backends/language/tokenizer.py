@@ -62,9 +62,9 @@ class HuggingFaceTokenizer:
             raise InvalidArgumentError(msg) from error
         self._begin: str = self.own.bos_token or ""
         self._pieces = VocabularyPieces(self.own)
-        self.max_characters = longest_token(self.own.get_vocab())
-        if _swallows_unknown(self.own):
-            self.max_characters = max(self.max_characters, _UNKNOWN_CHARACTERS)
+        model = getattr(getattr(self.own, "backend_tokenizer", None), "model", None)
+        unknown = self.own.unk_token_id is not None
+        self.max_characters = most_characters(self.own.get_vocab(), model, unknown=unknown)
         end = self.own.eos_token_id
         self.end_tokens: frozenset[int] = frozenset(() if end is None else (end,))
 
@@ -94,10 +94,15 @@ def longest_token(vocabulary: Iterable[str | bytes]) -> int:
     return max(LEAST_CHARACTERS, max(map(len, vocabulary), default=0))
 
 
-def _swallows_unknown(tokenizer: Any) -> bool:
-    """Whether it makes one token of a word that it does not know, however long that is."""
-    if tokenizer.unk_token_id is None:
-        return False
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    model = getattr(backend, "model", None)
-    return not getattr(model, "byte_fallback", False) and type(model).__name__ != "BPE"
+def most_characters(vocabulary: Iterable[str], model: Any, *, unknown: bool) -> int:
+    """The most characters of a text that become one token.
+
+    Args:
+        vocabulary: the names of the tokens.
+        model: that of the package tokenizers, None without one.
+        unknown: there is a token for what the tokenizer does not know, which may be a word of any length.
+    """
+    longest = longest_token(vocabulary)
+    if not unknown or getattr(model, "byte_fallback", False) or type(model).__name__ == "BPE":
+        return longest
+    return max(longest, _UNKNOWN_CHARACTERS)

@@ -179,9 +179,11 @@ class Embeddings:
             for index, row in enumerate(rows)
         ]
         document: dict[str, Any] = {"object": "list", "data": data, "model": self._known.model.name}
-        counts, count = self._tokens, self._known.files.count
-        if None in counts and count is not None:
-            counts = [count(each, True) if isinstance(each, str) else len(each) for each in self._texts]
+        counts, tokenizer = self._tokens, self._known.files.tokenizer
+        if None in counts and tokenizer is not None:
+            counts = [
+                tokenizer.count(each, True) if isinstance(each, str) else len(each) for each in self._texts
+            ]
         tokens = [each for each in counts if each is not None]
         if len(tokens) == len(counts):
             document["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}

@@ -13,7 +13,7 @@ from halimede.core.errors import (
 from halimede.frontends.http.transport.exchange import Exchange, Headers
 from halimede.frontends.http.transport.head import Refusal
 from halimede.frontends.http.transport.protocol import refusal_body as http_refusal_body
-from halimede.frontends.openai.routes import PREFIX
+from halimede.frontends.openai.routes import is_of_api
 
 _INVALID: Final = "invalid_request_error"
 _SERVER: Final = "server_error"
@@ -68,7 +68,7 @@ def refuse(exchange: Exchange, status: int, message: str, code: str | None = Non
 def refusal_body(refusal: Refusal) -> bytes:
     """The JSON that tells why the transport refuses a request: in OpenAI's shape on its paths."""
     head = refusal.head
-    if head is None or not head.path.startswith(PREFIX):
+    if head is None or not is_of_api(head.path):
         return http_refusal_body(refusal)
     code = "invalid_api_key" if refusal.status == 401 else None
     return orjson.dumps(refusal_document(refusal.message, code=code))

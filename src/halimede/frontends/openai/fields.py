@@ -158,6 +158,12 @@ def prompts(document: dict[str, Any], name: str) -> list[str] | list[list[int]]:
     return lists
 
 
+def token_ids(document: dict[str, Any], name: str) -> list[int]:
+    """A field that must be there and be a list of token ids, which may be empty."""
+    ids: list[int] = _tokens(name, document.get(name))
+    return ids
+
+
 def texts(document: dict[str, Any], name: str) -> list[str]:
     """A field that is a string or a list of strings."""
     value = document.get(name)

@@ -137,8 +137,8 @@ class Generation(TextAnswer):
             then(None)
             return
         told = self._told_usage()
-        count = self._known.files.count
-        if told is not None or count is None or not all(self._asked.prompts):
+        tokenizer = self._known.files.tokenizer
+        if told is not None or tokenizer is None or not all(self._asked.prompts):
             then(told)
             return
         texts = [
@@ -149,7 +149,8 @@ class Generation(TextAnswer):
         prompts = self._asked.prompts
 
         def add_up() -> Usage | None:
-            counts = [count(prompt, special) for prompt in prompts] + [count(text, False) for text in texts]
+            counts = [tokenizer.count(prompt, special) for prompt in prompts]
+            counts += [tokenizer.count(text, False) for text in texts]
             known = [each for each in counts if each is not None]
             if len(known) < len(counts):
                 return None

@@ -1,6 +1,8 @@
 """Answers every call of OpenAI's API, and leaves all other paths to the HTTP front end."""
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -9,7 +11,7 @@ import halimede
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.http.answers import BackgroundAnswers
+from halimede.frontends.http.answers import BackgroundAnswers, answer_later
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.transport.exchange import Exchange, Handler
 from halimede.frontends.openai import fields
@@ -24,17 +26,25 @@ from halimede.frontends.openai.reading import read_on_loop, read_on_thread
 from halimede.frontends.openai.replies import ChoiceReplies, Replies
 from halimede.frontends.openai.responses.reply import ResponseReply
 from halimede.frontends.openai.responses.request import read_response
-from halimede.frontends.openai.routes import OF_VLLM, PREFIX, Call, Route, find_route
+from halimede.frontends.openai.routes import PREFIX, Call, Route, find_route, is_of_api
 from halimede.frontends.openai.settings import OpenaiSettings
-from halimede.frontends.openai.template_limits import TemplateLimits
+from halimede.frontends.openai.template_limits import USUAL, TemplateLimits
 from halimede.frontends.openai.text_request import TextRequest, read_chat, read_completion
+from halimede.frontends.openai.tokens import TOKEN_THREADS, detokenize, tokenize
 
 _TASKS = {
     Call.CHAT_COMPLETIONS: Task.CHAT,
     Call.COMPLETIONS: Task.COMPLETIONS,
     Call.RESPONSES: Task.CHAT,
     Call.EMBEDDINGS: Task.EMBEDDINGS,
+    Call.TOKENIZE: None,
+    Call.DETOKENIZE: None,
 }
+"""Call → what a model has to serve for it; None for anything."""
+
+_ANSWERS = {Call.TOKENIZE: tokenize, Call.DETOKENIZE: detokenize}
+"""Calls that are answered without the model."""
+
 _OWNER = "halimede"
 
 
@@ -55,7 +65,7 @@ class _Frontend:
 
     def handle(self, exchange: Exchange) -> None:
         """Answer, now or later."""
-        if not exchange.path.startswith(PREFIX) and exchange.path not in OF_VLLM:
+        if not is_of_api(exchange.path):
             self._otherwise(exchange)
             return
         route = find_route(exchange.path)
@@ -71,8 +81,7 @@ class _Frontend:
             return
         try:
             if call is Call.MODELS:
-                data = [self._describe(model) for model in self._models.listed()]
-                exchange.respond(200, (orjson.dumps({"object": "list", "data": data}),))
+                self._list(exchange)
             elif call is Call.MODEL:
                 self._model(exchange, route)
             elif call is Call.HEALTH:
@@ -91,15 +100,39 @@ class _Frontend:
         refuse(exchange, 403, f"This API is restricted, expecting header '{restriction.name}'")
         return True
 
-    def _model(self, exchange: Exchange, route: Route) -> None:
-        for model in self._models.listed():
-            if model.name == route.model:
-                exchange.respond(200, (orjson.dumps(self._describe(model)),))
-                return
-        raise NotFoundError(f"there is no model '{route.model}' that OpenAI's API can use")
+    def _list(self, exchange: Exchange) -> None:
+        def respond(described: list[dict[str, Any]]) -> None:
+            exchange.respond(200, (orjson.dumps({"object": "list", "data": described}),))
 
-    def _describe(self, model: ServedModel) -> dict[str, Any]:
-        return {"id": model.name, "object": "model", "created": self._began, "owned_by": _OWNER}
+        self._describe(exchange, self._models.listed(), respond)
+
+    def _model(self, exchange: Exchange, route: Route) -> None:
+        def respond(described: list[dict[str, Any]]) -> None:
+            exchange.respond(200, (orjson.dumps(described[0]),))
+
+        found = [model for model in self._models.listed() if model.name == route.model]
+        if not found:
+            raise NotFoundError(f"there is no model '{route.model}' that OpenAI's API can use")
+        self._describe(exchange, found, respond)
+
+    def _describe(
+        self,
+        exchange: Exchange,
+        models: list[ServedModel],
+        respond: Callable[[list[dict[str, Any]]], None],
+    ) -> None:
+        """Respond with what is said of models, now or once their files are read."""
+
+        async def describe() -> None:
+            described = []
+            for model in models:
+                one = {"id": model.name, "object": "model", "created": self._began, "owned_by": _OWNER}
+                context = await self._models.read_context(model)
+                described.append(one if context is None else {**one, "max_model_len": context})
+            if not exchange.closed:
+                respond(described)
+
+        self._background.answer(exchange, describe(), respond_error)
 
     def _infer(self, exchange: Exchange, call: Call) -> None:
         received = self._engine.clock.now()
@@ -139,6 +172,9 @@ class _Frontend:
         if call is Call.EMBEDDINGS:
             Embeddings(self._engine, exchange, known, document, self._ignored, received).start(pattern)
             return
+        if call in _ANSWERS:
+            self._answer(exchange, call, document, known)
+            return
 
         def read(limits: TemplateLimits) -> tuple[TextRequest, Replies]:
             return self._read(call, document, known, limits)
@@ -156,6 +192,22 @@ class _Frontend:
             self._background.answer(exchange, run_later(), respond_error)
         else:
             start(*asked)
+
+    def _answer(self, exchange: Exchange, call: Call, document: dict[str, Any], known: KnownModel) -> None:
+        """Answer without the model, now or from a thread."""
+
+        def make(limits: TemplateLimits) -> bytes:
+            return _ANSWERS[call](document, known, self._ignored, limits)
+
+        def respond(body: bytes) -> None:
+            exchange.respond(200, (body,))
+
+        body = read_on_loop(make, len(exchange.body), known)
+        if body is None:
+            later = asyncio.get_running_loop().run_in_executor(TOKEN_THREADS, make, USUAL)
+            answer_later(exchange, later, respond, respond_error)
+        else:
+            respond(body)
 
     def _read(
         self, call: Call, document: dict[str, Any], known: KnownModel, limits: TemplateLimits

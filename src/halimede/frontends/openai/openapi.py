@@ -16,6 +16,10 @@ DESCRIBED: Final = {
         ("/v1/responses",), "Answer a conversation or continue one; as events with `stream`", "Object"
     ),
     Call.EMBEDDINGS: Described(("/v1/embeddings",), "The embeddings of texts", "Object"),
+    Call.TOKENIZE: Described(
+        ("/tokenize",), "The tokens of a prompt or a chat, as vLLM has the call", "Object"
+    ),
+    Call.DETOKENIZE: Described(("/detokenize",), "The text of tokens, as vLLM has the call", "Object"),
     Call.HEALTH: Described(
         ("/health",), "Whether the server is ready, as vLLM tells it: 200 if so", answer=""
     ),

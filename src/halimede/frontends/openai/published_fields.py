@@ -180,6 +180,16 @@ _TABLES: Final[Mapping[Call, tuple[Mapping[Use, str], ...]]] = {
             ),
         },
     ),
+    Call.TOKENIZE: (
+        {
+            Use.SERVED: (
+                "model prompt messages add_special_tokens return_token_strs add_generation_prompt "
+                "continue_final_message chat_template_kwargs tools"
+            ),
+            Use.REFUSED: "chat_template media_io_kwargs mm_processor_kwargs",
+        },
+    ),
+    Call.DETOKENIZE: ({Use.SERVED: "model tokens"},),
 }  # fmt: skip
 
 

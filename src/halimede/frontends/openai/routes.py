@@ -8,7 +8,7 @@ from urllib.parse import unquote
 PREFIX: Final = "/v1/"
 """How the paths of OpenAI's calls begin."""
 
-OF_VLLM: Final = frozenset(("/health", "/version"))
+_OF_VLLM: Final = frozenset(("/health", "/version", "/tokenize", "/detokenize"))
 """Paths that vLLM's server has beside them."""
 
 
@@ -21,6 +21,8 @@ class Call(Enum):
     COMPLETIONS = (r"/v1/completions", "POST", "inference")
     RESPONSES = (r"/v1/responses", "POST", "inference")
     EMBEDDINGS = (r"/v1/embeddings", "POST", "inference")
+    TOKENIZE = (r"/tokenize", "POST", "inference")
+    DETOKENIZE = (r"/detokenize", "POST", "inference")
     HEALTH = (r"/health", "GET", "health")
     VERSION = (r"/version", "GET", "metadata")
 
@@ -36,6 +38,11 @@ class Route(NamedTuple):
 
     call: Call
     model: str = ""
+
+
+def is_of_api(path: str) -> bool:
+    """Whether a path as it was sent belongs to OpenAI's API, or is one of vLLM's server."""
+    return path.startswith(PREFIX) or path in _OF_VLLM
 
 
 def find_route(path: str) -> Route | None:

@@ -3,21 +3,17 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.frontends.openai.chat_template import ChatTemplate
+from halimede.frontends.openai.text_tokenizer import TextTokenizer
 
 logger = logging.getLogger("halimede")
-
-Count = Callable[[str, bool], int | None]
-"""``count(text, special)`` gives the number of tokens, with those that the tokenizer itself adds if `special`.
-
-None if the tokenizer fails on this text, which it logs.
-"""
 
 _CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
@@ -27,6 +23,11 @@ _OTHERS: Final = "additional_chat_templates"
 _SPECIAL_MAP: Final = "special_tokens_map.json"
 _DEFAULT: Final = "default"
 _WITH_TOOLS: Final = "tool_use"
+_MODEL_CONFIG: Final = "config.json"
+_OF_TEXTS: Final = "text_config"
+_CONTEXT: Final = "max_model_len"
+_CONTEXT_NAMES: Final = ("max_position_embeddings", "n_positions")
+_MAX_DIGITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,12 @@ class TextFiles:
         template: makes prompts of conversations; None without one.
         tool_template: the same of conversations with tools; None if there is no other one for them.
         problem: why there is none.
-        count: counts tokens; None without a tokenizer.
+        tokenizer: of the model; None without one.
     """
 
     template: ChatTemplate | None
     problem: HalimedeError | None
-    count: Count | None
+    tokenizer: TextTokenizer | None
     tool_template: ChatTemplate | None = None
 
 
@@ -150,28 +151,46 @@ def _special_tokens(place: Path, config: Mapping[str, Any]) -> dict[str, str]:
     return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
-def _read_tokenizer(places: list[Path]) -> Count | None:
+def _read_tokenizer(places: list[Path]) -> TextTokenizer | None:
     path = next((place / _TOKENIZER for place in places if (place / _TOKENIZER).is_file()), None)
     if path is None:
         return None
     try:
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+        return TextTokenizer(path)
     except ImportError:
         logger.warning("OpenAI: '%s' is not used: pip install 'halimede[openai]' to count tokens", path)
-        return None
-    except Exception as error:  # the package's errors have no type of their own
-        logger.warning("OpenAI: '%s' cannot be used to count tokens: %s", path, error)
-        return None
+    except InvalidArgumentError as error:
+        logger.warning("OpenAI: tokens cannot be counted: %s", error.message)
+    return None
 
-    def count(text: str, special: bool) -> int | None:
-        try:
-            return len(tokenizer.encode(text, add_special_tokens=special).ids)
-        except Exception as error:
-            logger.warning("OpenAI: '%s' fails to count the tokens of a text: %s", path, error)
-            return None
 
-    return count
+def read_context(directory: Path, version: int, named: str, config: ModelConfig) -> int | None:
+    """How many tokens prompt and answer of a model may have together; None if neither its parameters nor its files say.
+
+    Blocks.
+
+    Args:
+        directory: the model's.
+        version: the version.
+        named: as of `read_text_files`.
+        config: its configuration, complete.
+    """
+    told = config.parameters[_CONTEXT].string_value if _CONTEXT in config.parameters else ""
+    if told.isascii() and told.isdigit() and len(told) <= _MAX_DIGITS:
+        return int(told) or None
+    try:
+        places = list(_places(directory, version))
+        if named:
+            places.insert(0, _named(directory, named))
+        arguments = _read_json(directory / str(version) / _ENGINE)
+        documents = [_read_json(place / _MODEL_CONFIG) for place in places]
+    except HalimedeError:
+        return None
+    texts = [document.get(_OF_TEXTS) for document in documents]
+    found = [arguments.get(_CONTEXT)] + [
+        document.get(name)
+        for document in (*documents, *texts)
+        if isinstance(document, dict)
+        for name in _CONTEXT_NAMES
+    ]
+    return next((each for each in found if type(each) is int and each > 0), None)

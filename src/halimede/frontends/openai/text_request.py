@@ -99,14 +99,14 @@ def read_chat(
         extra[spec.name] = json_tensor(known.model.signature, spec, "messages", messages)
         prompts = [""]
     else:
-        prompts = [_prompt(document, messages, known, limits)]
+        prompts = [render_prompt(document, messages, known, limits)]
     return _read(document, known, prompts, extra, chat=True)
 
 
-def _prompt(
+def render_prompt(
     document: dict[str, Any], messages: list[dict[str, Any]], known: KnownModel, limits: TemplateLimits
 ) -> str:
-    """What the chat template makes of the messages."""
+    """What the chat template makes of the messages. Raises as `read_chat` does."""
     files, tools = known.files, tools_for_template(document)
     template = (tools and files.tool_template) or files.template
     if template is None:
