@@ -2,12 +2,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.http as client
 
 from halimede.backends.base import BackendOptions
 from halimede.backends.testing import identity
 from halimede.core.datatypes import ALL, BYTES, Datatype
-from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.errors import InvalidArgumentError
+from halimede.core.traces import Trace
 from tests.backends.helpers import Loaded, floats, load, request, source_of, wire
+from tests.support.server import start_server
+from tests.support.traces import await_traces
 
 CONFIG = """
     backend: "identity" max_batch_size: 8
@@ -151,9 +155,98 @@ def test_bad_delay_is_told(tmp_path: Path, key: str) -> None:
         load(tmp_path, CONFIG + parameter(key, "soon"))
 
 
-def test_custom_tracing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="parameter 'enable_custom_tracing' is not available"):
-        load(tmp_path, CONFIG + parameter("enable_custom_tracing", "true"))
+class _NoRecorder:
+    """Of traces that nobody waits for."""
+
+    def child(self, parent: Trace, model_name: str, model_version: int) -> Trace:
+        raise AssertionError("nothing is caused")
+
+    def ended(self, traces: list[Trace]) -> None:
+        """Nothing is done with them."""
+
+
+def activities(tmp_path: Path, *, timestamps: bool = True, **parameters: str) -> list[str | int]:
+    """What the model itself records of a traced request: names and times."""
+    traced = request({"INPUT0": floats([1]), "INPUT1": floats([2])})
+    traced.trace = Trace(_NoRecorder(), 1, "m", 1, timestamps=timestamps)
+    text = "".join(parameter(key, value) for key, value in parameters.items())
+    model = load(tmp_path, CONFIG + text)
+    assert model.instance.may_block is (parameters.get("enable_custom_tracing") == "true")
+    model.run(traced)
+    return traced.trace.events
+
+
+ONE = ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END", "CUSTOM_SINGLE_ACTIVITY"]
+
+
+def test_traced_requests_have_activities_of_the_model(tmp_path: Path, slept: list[float]) -> None:
+    events = activities(tmp_path, enable_custom_tracing="true")
+    assert events[::2] == ONE
+    assert events[1::2] == sorted(events[1::2], key=int)
+    assert slept == [0, 0.1]
+
+
+def test_activities_are_within_each_other(tmp_path: Path, slept: list[float]) -> None:
+    names = activities(
+        tmp_path, enable_custom_tracing="true", nested_span_count="3", single_activity_frequency="2"
+    )[::2]
+    assert names == [
+        *ONE,
+        "CUSTOM_ACTIVITY0_START",
+        "CUSTOM_SINGLE_ACTIVITY",
+        "CUSTOM_ACTIVITY1_START",
+        "CUSTOM_ACTIVITY2_START",
+        "CUSTOM_SINGLE_ACTIVITY",
+        "CUSTOM_ACTIVITY2_END",
+        "CUSTOM_ACTIVITY1_END",
+        "CUSTOM_ACTIVITY0_END",
+    ]
+    assert slept == [0, *[0.1] * 4]
+
+
+def test_without_times_or_the_parameter_there_are_no_activities(tmp_path: Path, slept: list[float]) -> None:
+    assert activities(tmp_path, timestamps=False, enable_custom_tracing="true") == []
+    assert activities(tmp_path, enable_custom_tracing="false", nested_span_count="2") == []
+    assert activities(tmp_path, nested_span_count="2") == []
+    assert slept == [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("enable_custom_tracing", "maybe"), ("nested_span_count", "-1"), ("single_activity_frequency", "0")],
+)
+def test_bad_parameters_of_activities_are_told(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"parameter '{key}' must be .*'{value}'"):
+        load(tmp_path, CONFIG + parameter(key, value))
+
+
+def test_the_trace_file_has_the_activities_of_tritons_own_model(tmp_path: Path) -> None:
+    """The model `custom_identity_int32` of Triton's tests."""
+    directory = tmp_path / "models" / "custom_identity_int32"
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(
+        """
+        backend: "identity" max_batch_size: 1024
+        input [{ name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }]
+        output [{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }]
+        instance_group [{ kind: KIND_CPU }]
+        """
+        + parameter("execute_delay_ms", "500")
+        + parameter("enable_custom_tracing", "true")
+    )
+    file = tmp_path / "trace.json"
+    flags = [f"--trace-config={each}" for each in (f"triton,file={file}", "level=TIMESTAMPS", "rate=1")]
+    tensor = client.InferInput("INPUT0", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.array([[4]], np.int32))
+    with (
+        start_server(tmp_path / "models", *flags) as running,
+        client.InferenceServerClient(running.http) as opened,
+    ):
+        assert opened.infer("custom_identity_int32", [tensor]).as_numpy("OUTPUT0").tolist() == [[4]]
+        (trace,) = await_traces(file, lambda traces: len(traces) == 1)
+    names = [name for name, _ in trace.times]
+    assert [name for name in names if name.startswith("CUSTOM_")] == ONE
+    assert "REQUEST_END" in names
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,19 @@ CONFIG = f"""
     output {{ name: "OUTPUT" data_type: TYPE_INT32 dims: 1 }}
 """
 
+GROWABLE_STATE = (
+    'state { input_name: "INPUT_STATE" output_name: "OUTPUT_STATE" data_type: TYPE_INT8 dims: [ 1024, 1024 ] '
+    "use_same_buffer_for_input_output: true use_growable_memory: true }"
+)
+GROWABLE = (
+    CONFIG.replace(STATE, GROWABLE_STATE)
+    + """
+    output { name: "OUTPUT_STATE" data_type: TYPE_INT8 dims: 1 }
+    instance_group { count: 1 kind: KIND_GPU }
+"""
+)
+"""The model `growable_memory` of Triton's tests."""
+
 
 def run(model: Loaded, case: int, value: int = 1, *, start: bool = False) -> InferResponse:
     """The response to a request of the sequence 1."""
@@ -58,11 +71,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Inferenc
         "wrong_internal_state": CONFIG.replace(INITIAL, ""),
         "no_state_update": CONFIG,
         "single_state_buffer": CONFIG.replace(INITIAL, "use_same_buffer_for_input_output: true"),
+        "growable_memory": GROWABLE,
     }
     for name, config in configs.items():
         (repository / name / "1").mkdir(parents=True)
         Path(repository / name / "config.pbtxt").write_text(config)
-    with start_server(repository) as running, client.InferenceServerClient(running.http) as opened:
+    with (
+        start_server(repository, "--cpu-fallback=true") as running,
+        client.InferenceServerClient(running.http) as opened,
+    ):
         yield opened
 
 
@@ -102,6 +119,25 @@ def test_a_server_tells_what_is_no_state(server: client.InferenceServerClient, m
     with pytest.raises(InferenceServerException) as error:
         ask(server, model, 0, 1, "SE")
     assert error.value.message() == text
+
+
+def test_a_growable_state_is_served_on_cpus_but_has_no_memory_of_a_gpu(
+    server: client.InferenceServerClient,
+) -> None:
+    """As of Triton without a GPU: the state itself cannot grow there, and other requests are answered."""
+    assert server.is_model_ready("growable_memory")
+    with pytest.raises(InferenceServerException) as error:
+        ask(server, "growable_memory", 3, 1, "S")
+    assert error.value.message() == "growable memory should always provide memory in GPU"
+    assert [ask(server, "growable_memory", 1, 5, each) for each in ("S", "", "E")] == [[5]] * 3
+
+
+def test_a_growable_state_needs_a_gpu_unless_it_may_run_on_cpus(tmp_path: Path) -> None:
+    (tmp_path / "growable_memory" / "1").mkdir(parents=True)
+    (tmp_path / "growable_memory" / "config.pbtxt").write_text(GROWABLE)
+    with start_server(tmp_path, "--strict-readiness=false", "--exit-on-error=false") as running:
+        assert running.get("/v2/models/growable_memory/ready")[0] == 400
+        running.wait_for("the backend implicit_state runs on CPUs only")
 
 
 def failure(response: InferResponse) -> HalimedeError:
@@ -156,7 +192,14 @@ def test_an_unknown_test_case_is_told(tmp_path: Path) -> None:
         (
             '"INPUT_STATE"',
             '"STATE"',
-            "the state must be INPUT_STATE, OUTPUT_STATE with TYPE_INT32 and dims [1]",
+            "the state must be INPUT_STATE, OUTPUT_STATE with TYPE_INT32 and dims [1], or with TYPE_INT8",
+        ),
+        (STATE, GROWABLE_STATE.replace("[ 1024, 1024 ]", "[ 1, 3 ]"), "or with TYPE_INT8"),
+        (STATE, GROWABLE_STATE.replace("[ 1024, 1024 ]", "[ -1, -1 ]"), "or with TYPE_INT8"),
+        (
+            STATE,
+            GROWABLE_STATE.replace("_INT8", "_INT16"),
+            "the state must be INPUT_STATE, OUTPUT_STATE with TYPE_INT32 and dims [1], or with TYPE_INT8",
         ),
         ("max_batch_size: 0", "max_batch_size: 2", "needs max_batch_size: 0, got 2"),
         ('"TEST_CASE"', '"CASE"', "needs exactly these inputs: INPUT (TYPE_INT32), TEST_CASE (TYPE_INT32)"),

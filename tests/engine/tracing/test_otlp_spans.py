@@ -155,8 +155,43 @@ def test_request_to_a_collector_has_the_resource_once() -> None:
     assert len(scope_spans.spans) == 12
 
 
+CUSTOM = [
+    ("CUSTOM_ACTIVITY_START", 52),
+    ("CUSTOM_ACTIVITY_END", 54),
+    ("CUSTOM_SINGLE_ACTIVITY", 55),
+    ("CUSTOM_ACTIVITY0_START", 56),
+    ("CUSTOM_SINGLE_ACTIVITY", 57),
+    ("CUSTOM_ACTIVITY1_START", 58),
+    ("CUSTOM_ACTIVITY1_END", 59),
+    ("CUSTOM_ACTIVITY0_END", 60),
+]
+
+
+def test_activities_of_the_model_are_spans_below_it_and_within_each_other() -> None:
+    found = spans(trace(events=EVENTS[:4] + CUSTOM + EVENTS[4:]), wall_ns=0)
+    model, one, outer, inner = (
+        found[name] for name in ("digits", "CUSTOM_ACTIVITY", "CUSTOM_ACTIVITY0", "CUSTOM_ACTIVITY1")
+    )
+    assert len(found) == 7
+    assert one.parent_span_id == outer.parent_span_id == model.span_id
+    assert inner.parent_span_id == outer.span_id
+    assert len({span.span_id for span in found.values()}) == 7
+    assert (outer.start_time_unix_nano, outer.end_time_unix_nano) == (56, 60)
+    assert [[event.name for event in span.events] for span in (one, outer, inner)] == [
+        ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END"],
+        ["CUSTOM_ACTIVITY0_START", "CUSTOM_SINGLE_ACTIVITY", "CUSTOM_ACTIVITY0_END"],
+        ["CUSTOM_ACTIVITY1_START", "CUSTOM_ACTIVITY1_END"],
+    ]
+    assert [event.name for event in model.events] == [
+        "REQUEST_START", "QUEUE_START", "CUSTOM_SINGLE_ACTIVITY", "REQUEST_END",
+    ]  # fmt: skip
+    assert [event.name for event in found["compute"].events] == [name for name, _ in EVENTS[4:8]]
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from([name for name, _ in EVENTS]) | st.text(), st.integers(0, 2**62))),
+    st.lists(
+        st.tuples(st.sampled_from([name for name, _ in EVENTS + CUSTOM]) | st.text(), st.integers(0, 2**62))
+    ),
     st.dictionaries(st.text(), st.text() | st.integers(-(2**63), 2**63 - 1)),
     st.text(),
     st.integers(0, 1),

@@ -3,7 +3,8 @@
     InferRequest        the client's request, from its first byte to the last of its response
     └─ <model name>     the request within the server; steps of ensembles and calls of models are below it
        ├─ queue         until an instance ran it; not of tritonserver's
-       └─ compute
+       ├─ compute
+       └─ CUSTOM_…      what the model itself records from CUSTOM_…_START to CUSTOM_…_END, one within the other
 
 Most traces differ from others only in ids, times and some attributes: what is the same is encoded once.
 """
@@ -28,6 +29,8 @@ from halimede.engine.tracing.sent_traces import SentTrace
 
 _TRANSPORT: Final = ("HTTP_", "GRPC_", "INFER_RESPONSE_COMPLETE")
 _COMPUTE: Final = "COMPUTE_"
+_CUSTOM: Final = "CUSTOM_"
+_START, _END = "_START", "_END"
 
 _INTERNAL, _SERVER = 1, 2
 """Kinds of spans."""
@@ -69,6 +72,11 @@ def encode_trace(trace: SentTrace, wall_ns: int) -> tuple[bytes, int]:
         if spans.queued is not None:
             values += (trace_id, others[8:16], span_id, times[spans.queued], of[0])
         values += (trace_id, others[16:], span_id, min(of), max(of), *of)
+    ids = [getrandbits(64).to_bytes(8, "big") for _ in spans.custom]
+    for own, (places, above_custom) in zip(ids, spans.custom, strict=True):
+        of = [times[place] for place in places]
+        within = span_id if above_custom is None else ids[above_custom]
+        values += (trace_id, own, within, min(of), max(of), *of)
     of = [times[place] for place in spans.request]
     model = spans.model.fill((trace_id, span_id, above, min(of), max(of), *of))
     known = _known(model_name, model_version, tuple(attributes.items())) + _numbered(number)
@@ -87,6 +95,7 @@ class _Spans(NamedTuple):
         request: of the model's span.
         compute: of the span compute.
         queued: the event with which the span queue begins; None if there is none.
+        custom: of each span that the model records, and the one above it; None for the model's span.
         others: all spans but the model's; each takes trace id, span id, the id above, start, end, and times of events.
         model: the model's span, without its attributes and what it begins with; takes likewise.
         total: how many spans there are.
@@ -96,6 +105,7 @@ class _Spans(NamedTuple):
     request: list[int]
     compute: list[int]
     queued: int | None
+    custom: list[tuple[list[int], int | None]]
     others: Layout
     model: Layout
     total: int
@@ -117,9 +127,18 @@ def _spans(
     """
     transport, request, compute = [], [], []
     queued: int | None = None
+    custom: list[tuple[list[int], int | None]] = []
+    unended: list[int] = []
     for place, name in enumerate(names):
         if name.startswith(_COMPUTE):
             compute.append(place)
+        elif name.startswith(_CUSTOM) and (unended or name.endswith(_START)):
+            if name.endswith(_START):
+                custom.append(([], unended[-1] if unended else None))
+                unended.append(len(custom) - 1)
+            custom[unended[-1]][0].append(place)
+            if name.endswith(_END):
+                unended.pop()
         elif caused or not name.startswith(_TRANSPORT):
             request.append(place)
             if name == "QUEUE_START":
@@ -128,6 +147,8 @@ def _spans(
             transport.append(place)
     if not (compute and request):
         compute, queued = [], None
+    if not request:
+        custom = []
 
     def span(
         name: str, places: Sequence[int], kind: int = _INTERNAL, *, above: bool = True, error: str = ""
@@ -141,6 +162,7 @@ def _spans(
         others.append(span("queue", ()))
     if compute:
         others.append(span("compute", compute))
+    others += [span(names[places[0]].removesuffix(_START), places) for places, _ in custom]
     model = Layout(*span(model_name, request, above=below or bool(transport), error=error))
     joined: list[Place] = []
     rest = b""
@@ -150,7 +172,7 @@ def _spans(
         joined += ((rest + _SPAN_BEGINS + length + before, value), *more)
         rest = after
     total = len(others) + bool(request)
-    return _Spans(transport, request, compute, queued, Layout(joined, rest), model, total)
+    return _Spans(transport, request, compute, queued, custom, Layout(joined, rest), model, total)
 
 
 def _span(
