@@ -40,7 +40,6 @@ class Sampler:
         bad_words: Sequence[list[int]] = (),
     ) -> None:
         self._sampling = sampling
-        self._prompt = prompt
         self._ends = sorted(ends)
         self._matcher = matcher
         self._bad_words = bad_words
@@ -63,13 +62,15 @@ class Sampler:
         self._repetition = None
         if sampling.repetition_penalty != 1:
             self._repetition = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+            self._distinct = _Distinct(prompt)
+        self._counts = _Counts()
 
     def choose(self, logits: Tensor, tokens: list[int]) -> int:
         """The next token.
 
         Args:
             logits: FP32, shape [vocabulary].
-            tokens: of the text so far.
+            tokens: of the text so far; those of the last call, and what was written since.
 
         Raises:
             InvalidArgumentError: the form of the text is too complex.
@@ -104,9 +105,9 @@ class Sampler:
         """The logits after penalties and biases, of shape [vocabulary]."""
         sampling = self._sampling
         if self._repetition is not None:
-            scores = self._repetition(torch.tensor([self._prompt + tokens]), scores[None])[0]
+            scores = self._repetition(self._distinct.with_text(tokens)[None], scores[None])[0]
         if tokens and (sampling.frequency_penalty or sampling.presence_penalty):
-            counts = torch.bincount(torch.tensor(tokens), minlength=len(scores))
+            counts = self._counts.of_text(tokens, len(scores))
             scores -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
         if sampling.logit_bias:
             tokens_with_bias, biases = self._biases(len(scores))
@@ -149,3 +150,42 @@ class Sampler:
             self._allowed = torch.zeros(size, dtype=torch.bool)
             self._allowed[known] = True
         return self._allowed
+
+
+class _Distinct:
+    """The tokens of a prompt and of the text after it, each once. Takes what is new only, as both may be long.
+
+    Args:
+        prompt: the prompt's tokens.
+    """
+
+    def __init__(self, prompt: list[int]) -> None:
+        self._known = dict.fromkeys(prompt)
+        self._tokens = torch.tensor([*self._known], dtype=torch.long)
+        self._taken = 0
+
+    def with_text(self, tokens: list[int]) -> Tensor:
+        """All of them, of shape [tokens]."""
+        new = [token for token in dict.fromkeys(tokens[self._taken :]) if token not in self._known]
+        self._taken = len(tokens)
+        if new:
+            self._known.update(dict.fromkeys(new))
+            self._tokens = torch.cat((self._tokens, torch.tensor(new)))
+        return self._tokens
+
+
+class _Counts:
+    """How often each token is in a text. Takes what is new only."""
+
+    def __init__(self) -> None:
+        self._counts: Tensor | None = None
+        self._taken = 0
+
+    def of_text(self, tokens: list[int], size: int) -> Tensor:
+        """The counts of a vocabulary of this size."""
+        if self._counts is None:
+            self._counts = torch.zeros(size, dtype=torch.long)
+        for token in tokens[self._taken :]:
+            self._counts[token] += 1
+        self._taken = len(tokens)
+        return self._counts
