@@ -283,7 +283,8 @@ def write_repository(directory: Path) -> None:
     python_model(directory, "other", PLAIN.replace("text_", "TEXT_"), unknown)
     wrong = unknown + 'parameters { key: "openai.task" value: { string_value: "chatter" } }'
     python_model(directory, "wrong", PLAIN.replace("text_", "TEXT_"), wrong)
-    write_tokenizer(directory / "plain" / "tokenizer.json")
+    for name in ("plain", "squash"):
+        write_tokenizer(directory / name / "tokenizer.json")
     python_model(directory, "chatter", PLAIN, PLAIN_CONFIG + IN_SERVER)
     (directory / "chatter" / "1" / "chat_template.jinja").write_text(CHATTER_TEMPLATE)
     for name, rounds in SLOW_TEMPLATES.items():

@@ -194,6 +194,13 @@ def test_tokens_are_counted_with_the_tokenizer_of_the_model(client: OpenAI) -> N
     assert long.usage.total_tokens == 20_000
 
 
+def test_tokens_of_texts_for_embeddings_are_counted_of_any_length(client: OpenAI) -> None:
+    for words in (2, 10_000):  # which are counted on the loop, and on a thread
+        reply = client.embeddings.create(model="squash", input=["word " * words, "one"])
+        assert len(reply.data) == 2
+        assert (reply.usage.prompt_tokens, reply.usage.total_tokens) == (words + 1, words + 1)
+
+
 @pytest.mark.parametrize("count", [1, 3, 9])
 def test_embeddings_of_any_number_of_texts(client: OpenAI, count: int) -> None:
     texts = ["a" * (number + 1) for number in range(count)]

@@ -1,5 +1,6 @@
 """Embeddings: texts run on the model in as few requests as it takes, and told as numbers or as base64."""
 
+import asyncio
 from base64 import b64encode
 from typing import Any
 
@@ -11,6 +12,7 @@ from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Array, Tensor, encode_texts
 from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import answer_later
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError, respond_error
@@ -22,6 +24,7 @@ from halimede.frontends.openai.published_fields import check_fields
 from halimede.frontends.openai.requests import Requests
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.tensors import count_of, embeddings_of, json_of, json_tensor, value_tensor
+from halimede.frontends.openai.text_tokenizer import LONG
 from halimede.frontends.restrictions import HeaderPattern
 
 
@@ -169,6 +172,23 @@ class Embeddings:
             self._tokens[number] = count_of(response.outputs[told.name])
 
     def _complete(self) -> None:
+        """Answer, now or once the tokens are counted."""
+        counts, tokenizer = self._tokens, self._known.files.tokenizer
+        if None not in counts or tokenizer is None:
+            self._respond(counts)
+            return
+        texts = self._texts
+
+        def count() -> list[int | None]:
+            return [tokenizer.count(each, True) if isinstance(each, str) else len(each) for each in texts]
+
+        if sum(map(len, texts)) <= LONG:
+            self._respond(count())
+            return
+        counting = asyncio.get_running_loop().run_in_executor(None, count)
+        answer_later(self._exchange, counting, self._respond, respond_error)
+
+    def _respond(self, counts: list[int | None]) -> None:
         rows = [row for part in self._rows if part is not None for row in part]
         data = [
             {
@@ -179,11 +199,6 @@ class Embeddings:
             for index, row in enumerate(rows)
         ]
         document: dict[str, Any] = {"object": "list", "data": data, "model": self._known.model.name}
-        counts, tokenizer = self._tokens, self._known.files.tokenizer
-        if None in counts and tokenizer is not None:
-            counts = [
-                tokenizer.count(each, True) if isinstance(each, str) else len(each) for each in self._texts
-            ]
         tokens = [each for each in counts if each is not None]
         if len(tokens) == len(counts):
             document["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
@@ -17,10 +16,8 @@ from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.replies import Replies, Usage
 from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.openai.text_request import TextRequest
+from halimede.frontends.openai.text_tokenizer import LONG
 from halimede.frontends.restrictions import HeaderPattern
-
-_INLINE_CHARACTERS: Final = 16_384
-"""Up to so many characters tokens are counted on the loop, beyond in a thread."""
 
 
 class Generation(TextAnswer):
@@ -156,7 +153,7 @@ class Generation(TextAnswer):
                 return None
             return Usage(sum(known[: len(prompts)]), sum(known[len(prompts) :]))
 
-        if sum(map(len, texts)) + sum(map(len, prompts)) <= _INLINE_CHARACTERS:
+        if sum(map(len, texts)) + sum(map(len, prompts)) <= LONG:
             then(add_up())
             return
         counting = asyncio.get_running_loop().run_in_executor(None, add_up)

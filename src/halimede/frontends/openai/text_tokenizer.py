@@ -11,7 +11,7 @@ from halimede.core.errors import InvalidArgumentError
 logger = logging.getLogger("halimede")
 
 LONG: Final = 4096
-"""Texts of more characters, and lists of more tokens, take milliseconds."""
+"""Texts of more characters, and lists of more tokens, take milliseconds, for which the server's loop does not wait."""
 
 
 class TextTokenizer:
