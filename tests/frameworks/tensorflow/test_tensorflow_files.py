@@ -284,8 +284,16 @@ def test_models_have_processes_of_their_own_unless_they_say_otherwise(tmp_path: 
 
 
 QUIET = """
-import logging, os, sys
+import ctypes, logging, os, sys
 logging.basicConfig(stream=sys.stdout, level=logging.DEBUG)
+libc = ctypes.CDLL(None)
+
+class Writer:
+    def find_spec(self, name, *_):  # what TensorFlow writes depends on the processor, and may be nothing
+        if name == "tensorflow":
+            libc.fputs(b"from a library\\n", ctypes.c_void_p.in_dll(libc, "stderr"))
+
+sys.meta_path.insert(0, Writer())
 from halimede.backends.tensorflow.runtime import tf
 os.write(2, b"mine\\n")
 assert "keras" not in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
@@ -304,8 +312,7 @@ def test_tensorflow_is_imported_quietly_and_keras_is_left_to_others() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "mine\n")
-    assert "DEBUG:halimede:tensorflow: " in done.stdout
-    assert "oneDNN" in done.stdout
+    assert "DEBUG:halimede:tensorflow: from a library" in done.stdout
     assert "keras tensorflow" in done.stdout
 
 
