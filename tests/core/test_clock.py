@@ -1,6 +1,8 @@
 import threading
 
-from halimede.core.clock import MICROSECOND, MILLISECOND, LoopClock, VirtualClock
+import pytest
+
+from halimede.core.clock import MICROSECOND, MILLISECOND, LoopClock, VirtualClock, WallClock
 from tests.support.loops import LoopThread
 
 
@@ -147,3 +149,35 @@ def test_what_was_to_be_called_soon_is_left_alone_aside() -> None:
         assert done.wait(60)
         assert calls == ["meanwhile", "before"]
         loop.call(clock.close)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_the_wall_clock_approaches_a_system_clock_that_was_set_by_a_minute_an_hour(jump: float) -> None:
+    system, steady = 1e9, 50.0
+    clock = WallClock(lambda: system, lambda: steady)
+    system += jump
+    assert clock.now() == 1e9
+    before = 1e9
+    for hour in range(1, 62):
+        steady, system = steady + 3600, system + 3600
+        moved = clock.now() - before
+        assert moved == pytest.approx(3600 + max(min(jump, 60), -60) if hour <= 60 else 3600)
+        before += moved
+    assert before == pytest.approx(system)
+
+
+def test_the_wall_clock_says_when_something_of_the_system_clock_comes() -> None:
+    system, steady = 1e9, 50.0
+    clock = WallClock(lambda: system, lambda: steady)
+    assert clock.of_system(system + 5) == clock.now() + 5
+    system -= 1e8
+    assert clock.of_system(system + 5) == clock.now() + 5
+
+
+def test_wall_clocks_of_processes_agree_also_if_one_began_after_the_system_clock_was_set() -> None:
+    system, steady = 1e9, 50.0
+    clock = WallClock(lambda: system, lambda: steady)
+    system += 1e6
+    other = WallClock(lambda: system, lambda: steady)
+    other.follow(clock.state())
+    assert (clock.now(), other.now()) == (1e9, 1e9)

@@ -1,6 +1,6 @@
-"""Time for schedulers: the event loop's, or a virtual one that a test moves by hand.
+"""Time for schedulers: the event loop's, or a virtual one that a test moves by hand. Time for what is stored.
 
-Times are integers in nanoseconds on a steady clock.
+Times of schedulers are integers in nanoseconds on a steady clock. Times that are stored are seconds since 1970.
 """
 
 import ctypes
@@ -8,6 +8,7 @@ import heapq
 import os
 import struct
 import sys
+import threading
 import time
 from asyncio import AbstractEventLoop
 from collections import deque
@@ -41,6 +42,61 @@ class Timer:
 
     def __lt__(self, other: "Timer") -> bool:
         return self.when < other.when
+
+
+class WallClock:
+    """Seconds since 1970 for deadlines that outlive the process: setting the system's clock expires none of them.
+
+    It starts at the system's time, runs with the steady clock, and never goes back. If the system's clock is set, it
+    approaches the new time by at most a minute an hour (`_CATCH_UP`), so that waits are right within two percent.
+    Times that others have made with the system's clock (clients, files, calendars) are compared with `system`.
+    """
+
+    def __init__(
+        self, system: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        """A clock that shows the system's time.
+
+        Args:
+            system: seconds since 1970; may be set at any time.
+            steady: seconds since some moment; nobody sets it.
+        """
+        self.system = system
+        self._steady = steady
+        self._lock = threading.Lock()
+        self._read_at = steady()
+        self._time = system()
+
+    def now(self) -> float:
+        """The time. Any thread may ask."""
+        with self._lock:
+            read_at = self._steady()
+            passed = read_at - self._read_at
+            self._read_at = read_at
+            most = passed * _CATCH_UP
+            behind = self.system() - self._time - passed
+            self._time += passed + min(max(behind, -most), most)
+            return self._time
+
+    def of_system(self, moment: float) -> float:
+        """What this clock shows when the system's clock shows `moment`, if nobody sets that meanwhile."""
+        return moment - self.system() + self.now()
+
+    def state(self) -> tuple[float, float]:
+        """What `follow` of another process of this machine needs."""
+        with self._lock:
+            return self._time, self._read_at
+
+    def follow(self, state: tuple[float, float]) -> None:
+        """Show the time that the clock of another process of this machine shows."""
+        with self._lock:
+            self._time, self._read_at = state
+
+
+_CATCH_UP = 1 / 60
+
+WALL_CLOCK = WallClock()
+"""The clock of this process."""
 
 
 class Clock(Protocol):

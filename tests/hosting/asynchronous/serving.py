@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,7 +97,7 @@ class AsyncHost:
     Attributes:
         loop: where it runs.
         directory: where it keeps everything.
-        now: the time; None for the real one.
+        now: the time; None for what `real_time` returns.
         notices: the messages that topics have got.
         endpoints: those that there are when a process begins.
         missing: topics that are not there.
@@ -120,12 +120,13 @@ class AsyncHost:
     clients: Clients = field(default_factory=Clients)
     runtime: Any = None
     port: int = 0
+    real_time: Callable[[], float] = time.time
     store: ObjectStore = field(init=False)
     objects: TroubledObjects = field(init=False)
     asynchronous: Asynchronous = field(init=False)
 
     def clock(self) -> float:
-        return time.time() if self.now is None else self.now
+        return self.real_time() if self.now is None else self.now
 
     async def publish(self, notice: Notice) -> None:
         if notice.topic in self.missing:
@@ -142,6 +143,7 @@ class AsyncHost:
             self.stores.of,
             self.publish,
             self.settings,
+            self.clock,
             self.clock,
             _briefly,
         )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from halimede.core.clock import WallClock
 from halimede.hosting.asynchronous.journal import Journal
 from halimede.hosting.asynchronous.queue import Queue
 from halimede.hosting.asynchronous.requests import AsyncRequest
@@ -172,6 +173,24 @@ def test_request_that_is_too_old_when_there_is_an_instance_is_not_run(tmp_path: 
         host.join(route, instance)
         assert b"RequestExpired" in host.object(answer["FailureLocation"])
         assert instance.seen == []
+
+
+@pytest.mark.parametrize("jump", [1e8, -1e8])
+def test_setting_the_clock_expires_no_request_and_each_expires_in_time(tmp_path: Path, jump: float) -> None:
+    with async_host(tmp_path) as host, fake_instance() as instance:
+        system, steady = NOON, 0.0
+        host.real_time = WallClock(lambda: system, lambda: steady).now
+        route = host.publish_route()
+        early = host.invoke(b"early", RequestTTLSeconds=60)
+        late = host.invoke(b"late", RequestTTLSeconds=600)
+        system += jump
+        host.tick()
+        assert host.backlog == 2
+        steady += 62
+        host.tick()
+        assert b"RequestExpired" in host.object(early["FailureLocation"])
+        host.join(route, instance)
+        assert host.object(late["OutputLocation"]) == b"late"
 
 
 def test_many_expired_requests_behind_the_first_ones(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halimede.core.clock import WallClock
 from halimede.hosting.errors import ApiError
 from halimede.hosting.routing.sessions import SessionError, Sessions
 from halimede.hosting.specs import Container
@@ -329,7 +330,7 @@ def test_ids_hold_in_every_process_that_has_the_key_and_no_other() -> None:
 @one_process
 def test_a_session_ends_when_its_container_has_said() -> None:
     now = 1_000_000.0
-    sessions = Sessions(b"key", lambda: now)
+    sessions = Sessions(b"key", WallClock(lambda: now, lambda: now))
     end = datetime.fromtimestamp(now + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     route = route_of()
     token = sessions.issue(route, "i-0", f"a; Expires={end}").partition(";")[0]
@@ -338,6 +339,30 @@ def test_a_session_ends_when_its_container_has_said() -> None:
     now += 0.2
     with pytest.raises(ApiError, match="expired at 1970-01-12T13:47:40Z"):
         sessions.find(route, token)
+
+
+@one_process
+def test_setting_the_clock_ends_no_session_and_those_opened_later_end_in_time() -> None:
+    system, steady = 1_000_000.0, 0.0
+    sessions, route = Sessions(b"key", WallClock(lambda: system, lambda: steady)), route_of()
+
+    def opened(name: str) -> str:
+        end = datetime.fromtimestamp(system + 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return sessions.issue(route, "i-0", f"{name}; Expires={end}").partition(";")[0]
+
+    before = opened("a")
+    system += 1e8
+    assert sessions.find(route, before).id == "a"
+    after = opened("b")
+    system -= 2e8
+    assert sessions.find(route, after).id == "b"
+    later = opened("c")
+    steady += 58
+    assert [sessions.find(route, each).id for each in (before, after, later)] == ["a", "b", "c"]
+    steady += 4
+    for each in (before, after, later):
+        with pytest.raises(ApiError, match="expired at"):
+            sessions.find(route, each)
 
 
 @one_process

@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.asynchronous.acceptance import BODY_BYTES, accepted, parameters_of, too_large
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.journal import Journal
@@ -53,7 +54,8 @@ class Asynchronous:
         store_of: Callable[[Scope], MetricStore],
         publish: Publish,
         settings: AsyncSettings = AsyncSettings(),  # noqa: B008 - never changes
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = WALL_CLOCK.now,
+        system_time: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Nothing is accepted before `start`.
@@ -65,7 +67,8 @@ class Asynchronous:
             store_of: the metrics of an account and region.
             publish: gives messages to topics.
             settings: limits.
-            now: the time, in seconds since 1970.
+            now: the time, in seconds since 1970, by which requests expire.
+            system_time: the time of metrics.
             sleep: lets so many seconds pass.
         """
         self._table = table
@@ -73,6 +76,7 @@ class Asynchronous:
         self._directory = path.with_name(f"{path.stem}-results")
         self._publish = publish
         self._now = now
+        self._system_time = system_time
         self._sleep = sleep
         self._meter = AsyncMeter(store_of)
         self._dependencies = Dependencies(
@@ -285,7 +289,7 @@ class Asynchronous:
         for route in self._table.routes():
             if route.asynchronous is not None:
                 self._count(route.id, now)
-        self._meter.flush(now)
+        self._meter.flush(self._system_time())
         running = sum(len(work.queue.running) for work in self._works.values())
         for request in await self._journal.expired(now, _EXPIRED_AT_A_TIME + running):
             work = self._works.get(request.endpoint)
@@ -298,11 +302,11 @@ class Asynchronous:
             work = self._works[endpoint] = self._make(endpoint)
         oldest = work.queue.oldest()
         age = 0.0 if oldest is None else max(now - oldest, 0.0)
-        self._meter.backlog(endpoint, work.queue.backlog, work.instances, age, now)
+        self._meter.backlog(endpoint, work.queue.backlog, work.instances, age, self._system_time())
 
     def flush(self) -> None:
         """Put into the store what was counted up to now."""
-        self._meter.flush(self._now())
+        self._meter.flush(self._system_time())
 
 
 def _empty(directory: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.core.cpus import cpu_budget
 from halimede.hosting.capture.conversion import ConversionError, Converted, convert_apart
 from halimede.hosting.capture.settings import CaptureSettings
@@ -99,7 +100,7 @@ class Uploader:
         settings: CaptureSettings,
         write: Write,
         absorb: Absorb,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = WALL_CLOCK.now,
         convert: Callable[[Sequence[Path]], list[Converted]] = convert_apart,
         cpus: int | None = None,
     ) -> None:

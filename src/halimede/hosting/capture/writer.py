@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.captured import Captured, CaptureMeter
@@ -97,7 +97,7 @@ class SpoolWriter:
         self,
         directory: Path,
         settings: CaptureSettings,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = WALL_CLOCK.now,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Writes nothing before there is something.

@@ -1,10 +1,10 @@
 """Times of the control plane, and what it is given of the rest of the host."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.http.ping import ping
 from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarm import Alarm
@@ -131,7 +131,7 @@ class Dependencies:
     end_role: Callable[[str, str], None] = _end_nothing
     check_update: Callable[[EndpointId, Mapping[str, str]], None] = _allow
     alarm: Callable[[Scope, str], Alarm | None] = _no_alarm
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = WALL_CLOCK.now
     make_shadow: Callable[[VariantRoute, VariantRoute], Observer] = _copy_nothing
     lower_priority: Callable[[int], object] = _keep_priority
     ping: Callable[[str, int, float], Awaitable[str]] = ping

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Scope
@@ -53,7 +53,7 @@ class Notifications:
         logs: Path,
         host_url: Callable[[], str],
         settings: DeliverySettings = DeliverySettings(),  # noqa: B008 - never changes
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = WALL_CLOCK.now,
         send: Post = post,
         loopback: LoopbackSubscriptions = LoopbackSubscriptions.LOOPBACK,
     ) -> None:

@@ -28,6 +28,7 @@ class Begin:
         capture_directory, capture: where what is captured is written, and what that may take.
         session_key: what ids of sessions are made with.
         closed_sessions: sessions that are closed, with the times at which they would have ended.
+        time: what the host's `WallClock` shows, as sessions end by it.
     """
 
     address: str
@@ -42,6 +43,7 @@ class Begin:
     capture: CaptureSettings
     session_key: bytes
     closed_sessions: Mapping[str, int]
+    time: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import sys
 import uvloop
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.core.origins import OriginPolicy
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
@@ -90,6 +91,7 @@ class Router:
             self._stopping = background.start("stopping", self._stop(message.grace_s))
 
     def _begin(self, message: Begin) -> None:
+        WALL_CLOCK.follow(message.time)
         self._keys = {key.id: key for key in message.instance_keys}
         self._denials = Denials()
         self._budget = ReceiveBudget(message.receive_bytes)

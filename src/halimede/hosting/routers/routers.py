@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from halimede.core import background
+from halimede.core.clock import WALL_CLOCK
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.capture.settings import capture_directory
@@ -181,6 +182,7 @@ class Routers:
                 settings.capture.shared(self._count + 1),
                 self._sessions.key,
                 self._sessions.closed(),
+                WALL_CLOCK.state(),
             )
         )
         for message in self._publisher.whole():

@@ -12,13 +12,13 @@ closed: that is kept in a file, and told to the other routers, until it would ha
 import hmac
 import re
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from halimede.core.clock import WALL_CLOCK, WallClock
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.closed_sessions import ClosedSessions
@@ -55,7 +55,7 @@ class Session:
         token: what clients call it.
         id: what its container calls it.
         instance: the instance that has it.
-        expires: its end, in seconds since 1970.
+        expires: its end, in seconds since 1970 on the host's `WallClock`.
     """
 
     token: str
@@ -112,17 +112,17 @@ class Sessions:
         on_closed: told of each session that is closed here: what clients call it, and when it would have ended.
     """
 
-    def __init__(self, key: bytes = b"", now: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: bytes = b"", clock: WallClock = WALL_CLOCK) -> None:
         """Sessions.
 
         Args:
             key: what codes are made with, the same in all processes of a host; empty for one of its own.
-            now: the time, in seconds since 1970.
+            clock: the time.
         """
         self.key = key or secrets.token_bytes(32)
         self.on_closed: Callable[[str, int], None] = _nobody
-        self._now = now
-        self._closed = ClosedSessions(now)
+        self._clock = clock
+        self._closed = ClosedSessions(clock.now)
 
     def open(self, directory: Path) -> None:
         """Have the key and the closed sessions that are in a directory, and keep them there. Blocks."""
@@ -170,7 +170,7 @@ class Sessions:
         session = self.read(route, token)
         if session is None:
             raise _refused(route, token, "is not known")
-        if session.expires <= self._now():
+        if session.expires <= self._clock.now():
             when = datetime.fromtimestamp(session.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise _refused(route, token, f"expired at {when}")
         if token in self._closed:
@@ -197,7 +197,7 @@ class Sessions:
             end = datetime.strptime(match["expires"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError:
             raise SessionError(f"there is no time {match['expires']}") from None
-        expires = max(int(end.timestamp()), 0)
+        expires = max(round(self._clock.of_system(end.timestamp())), 0)
         nonce = secrets.token_hex(4)  # a container may use an id again that it has closed
         code = self._code(route, instance, match["id"], expires, nonce)
         token = f"{expires:010x}{nonce}{code}{len(instance):02x}{instance}-{match['id']}"

@@ -7,7 +7,6 @@ are authenticated with a secret of the host's, so that they hold in its next pro
 import binascii
 import hmac
 import json
-import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request, response_head
 from halimede.hosting.secret_file import read_secret
@@ -52,7 +52,7 @@ class Grant:
 class OfferTokens:
     """Makes tokens and reads them. Lives on the event loop; `open` before, which blocks."""
 
-    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, now: Callable[[], float] = WALL_CLOCK.now) -> None:
         """Tokens.
 
         Args:

@@ -1,6 +1,5 @@
 """What transform jobs are given of the rest of the host."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.http.call import CallError, call
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
@@ -95,6 +95,6 @@ class JobDependencies:
     make_fleet: Callable[[JobRecord, TransformSpec, Lanes, Sequence[RunningInstance]], JobFleet]
     directory: Path
     tell: Callable[[JobRecord, str], None]
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = WALL_CLOCK.now
     make_exchanges: Callable[[TransformSpec], Exchanges] = HttpExchanges
     parameters: Callable[[Lanes], Awaitable[Mapping[str, Any]]] = execution_parameters

@@ -96,7 +96,8 @@ class Fetch:
         """
         with suppress(FileNotFoundError, ValueError):
             fields = json.loads(self._refusal.read_bytes())
-            if self._now() < fields["until"]:
+            now = self._now()
+            if now < fields["until"] <= now + _REFUSED_S:
                 raise ApiError(fields["code"], fields["message"])
         self._refusal.unlink(missing_ok=True)
 

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.source import Offer
 from halimede.hosting.substrates.node.cancellation import Cancellation
@@ -48,7 +48,7 @@ class Room:
         now: seconds since the epoch.
     """
 
-    def __init__(self, layout: Layout, limit_bytes: int, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, layout: Layout, limit_bytes: int, now: Callable[[], float] = WALL_CLOCK.now) -> None:
         self._layout = layout
         self._limit = limit_bytes
         self._now = now

@@ -3,11 +3,11 @@
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.places import location_of, too_slow
 from halimede.hosting.store.source import Offer
@@ -57,7 +57,7 @@ class NodeStore:
         ApiError: the directory cannot be made.
     """
 
-    def __init__(self, directory: Path, limit_bytes: int, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, limit_bytes: int, now: Callable[[], float] = WALL_CLOCK.now) -> None:
         try:
             self._layout = Layout(directory)
         except OSError as error:
