@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_end_of_the_server_leaves_no_process_and_no_shared_memory(
         busy = models.load(
             answering("x")
             + "\n    def initialize(self, args):\n"
-            + "        import subprocess\n        subprocess.Popen(['sleep', '1000'])\n"
+            + "        import subprocess\n        subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
         )
         assert len(models.pids("")) == 3
         everything = processes(models.server.process.pid)
@@ -88,38 +87,38 @@ def test_end_of_the_server_leaves_no_process_and_no_shared_memory(
 
 
 FORKS = {
-    "fork": "os.fork() or time.sleep(1000)",
-    "fork twice": "os.fork() or (os.fork() or time.sleep(1000), os._exit(0))",
-    "multiprocessing": "__import__('multiprocessing').Process(target=time.sleep, args=(1000,)).start()",
+    "fork": "os.fork() or stay()",
+    "fork twice": "os.fork() or (os.fork() or stay(), os._exit(0))",
+    "multiprocessing": "__import__('multiprocessing').Process(target=stay).start()",
+    "session": "os.fork() or (os.setsid(), stay())",
+    "daemon": "os.fork() or (os.setsid(), os.fork() or (os.setsid(), stay()), os._exit(0))",
+    "daemons of a daemon": (
+        "os.fork() or (os.setsid(), os.fork() or (os.fork() or (os.setsid(), stay()), stay()), stay())"
+    ),
+    "program": "subprocess.Popen(['sleep', '1000'], start_new_session=True)",
+    "background of a shell": "os.system('setsid sleep 1000 > /dev/null 2>&1 &')",
 }
 
 
 @pytest.mark.parametrize("fork", FORKS)
 @pytest.mark.parametrize("dies", [False, True])
 def test_children_of_a_model_end_with_it(models: Models, fork: str, dies: bool) -> None:
-    source = answering("x") + f"\n    def initialize(self, args):\n        {FORKS[fork]}\n"
+    source = (
+        "import subprocess\n\ndef stay():\n    open('/proc/self/comm', 'w').write('sleep')\n    time.sleep(1000)\n\n"
+        f"{answering('x')}\n    def initialize(self, args):\n        {FORKS[fork]}\n"
+    )
     name = models.load(source)
-    (worker,) = {os.getpgid(pid) for pid in models.pids(name)}
+    worker = models.pids(name)[0]
     assert models.infer(name).tolist() == [1, 1, 1, 1]
-    wait_until(lambda: len(group(worker)) > 1, "it to have a child")
-    children = group(worker) - {worker}
+    count = 3 if "daemons" in fork else 1
+    wait_until(lambda: list(processes(worker).values()).count("sleep") == count, "it to have its children")
+    children = processes(worker)
     if dies:
         kill(worker)
     else:
         models.http.unload_model(name)
     wait_until(lambda: not any(is_running(pid) for pid in children), "its children to end")
     models.http.unload_model(name)
-
-
-def group(leader: int) -> set[int]:
-    """The processes that are in the group of this one."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(ProcessLookupError):
-                if os.getpgid(int(entry.name)) == leader:
-                    found.add(int(entry.name))
-    return found
 
 
 def test_server_that_is_killed_while_models_work_leaves_nothing(tmp_path: Path) -> None:

@@ -4,8 +4,13 @@ It is single-threaded, so that its forks are safe, and listens to the server on 
 both directions, are a length of four bytes and a tuple; the descriptors for a new worker come with the length.
 
 The server's death closes the socket: then all workers are killed. Should this process be killed, the workers go on.
+
+What a model has started ends with its worker, whatever its group and session. Workers and this process are
+subreapers: a process whose parent ends becomes a child of its worker, and when the worker ends, a child of this
+process, which ends all its children that are not workers.
 """
 
+import ctypes
 import gc
 import importlib
 import importlib.machinery
@@ -35,6 +40,8 @@ REFUSED = 11  # why no workers can be started
 SPAWNED = 12  # number, process id
 FAILED = 13  # number, why
 EXITED = 14  # process id, wait status
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 _LENGTH = struct.Struct("<I")
 _FORMAT = 2
@@ -140,6 +147,7 @@ class Zygote:
         self._control = control
         self._main = main
         self._children: Set[int] = set()
+        _become_subreaper()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -197,6 +205,7 @@ class Zygote:
     def _become(self, descriptors: List[int], name: str, settings: Dict[str, Any]) -> Callable[[], None]:
         """In the child: turn into a worker."""
         os.setpgid(0, 0)
+        _become_subreaper()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -219,20 +228,33 @@ class Zygote:
         return partial(main, work, control, settings)
 
     def _reap(self) -> None:
-        """Report the children that have ended."""
-        while self._children:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                return
-            self._reap_one(ended.si_pid)
+        """Report the workers that have ended, and end what they have left."""
+        ended: Dict[int, int] = {}
+        with suppress(ChildProcessError):
+            while True:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if found is None:
+                    break
+                ended[found.si_pid] = self._reap_one(found.si_pid)
+        if ended:
+            self._end_strays()
+        for pid in self._children.intersection(ended):
+            self._children.discard(pid)
+            self._report(EXITED, pid, ended[pid])
 
-    def _reap_one(self, pid: int) -> None:
+    def _reap_one(self, pid: int) -> int:
         # what it started goes with it; while it is not waited for, the group's number is still its own
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        self._children.discard(pid)
-        self._report(EXITED, pid, status)
+        return os.waitpid(pid, 0)[1]
+
+    def _end_strays(self) -> Set[int]:
+        """Kill what workers that have ended have left; its own children come when it has ended, and are killed then."""
+        strays = _children() - self._children
+        for pid in strays:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return strays
 
     def _report(self, *message: Any) -> None:
         with suppress(OSError):  # the server is gone; reading tells
@@ -243,9 +265,34 @@ class Zygote:
         for pid in self._children:
             with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
-        for pid in list(self._children):
-            self._reap_one(pid)
+        for pid in self._children:
+            self._report(EXITED, pid, self._reap_one(pid))
+        self._children.clear()
+        while True:  # each that ends leaves its own
+            strays = self._end_strays()
+            if not strays:
+                break
+            for pid in strays:
+                self._reap_one(pid)
         sys.exit(0)
+
+
+def _become_subreaper() -> None:
+    """Become the parent of descendants whose parents end, where the system can do that (Linux)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> Set[int]:
+    """The processes whose parent is this one, those included that have ended and were not waited for."""
+    found = set()
+    own = str(os.getpid())
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it is gone
+            # the name, in brackets, may hold anything; then the state and the parent
+            if path.read_bytes().rpartition(b")")[2].split()[1].decode() == own:
+                found.add(int(path.parent.name))
+    return found
 
 
 def _do_nothing(number: int, frame: Optional[FrameType]) -> None:
