@@ -344,3 +344,54 @@ def test_connection_whose_client_takes_a_little_now_and_then_stays_open() -> Non
     assert peer.replies()[stream].status == 0
     peer.clock.advance(200 * SECOND)
     assert not peer.transport.aborted
+
+
+def paused_peer(settings: GrpcSettings) -> tuple[Peer, list[Call], list[bytes]]:
+    """A peer of a server with a stream at `/paused`, whose calls are paused, and what they have taken."""
+    calls: list[Call] = []
+    taken: list[bytes] = []
+
+    def paused(call: Call) -> None:
+        calls.append(call)
+        call.on_message = lambda message: taken.append(bytes(message))
+        call.pause()
+
+    return Peer(settings, {"/paused": StreamMethod(paused)}).start(), calls, taken
+
+
+def connection_grants(peer: Peer) -> int:
+    return sum(1 for found in peer.received() if found.kind == frames.WINDOW_UPDATE and not found.stream)
+
+
+def test_empty_messages_that_a_paused_call_has_not_taken_keep_the_client_from_sending_more() -> None:
+    settings = GrpcSettings(connection_window=65_535, max_buffered=100_000)
+    peer, calls, taken = paused_peer(settings)
+    stream = peer.open("/paused")
+    peer.received()
+    for _ in range(4):
+        peer.data(stream, message(b"") * 100)
+    other = peer.open(STREAM)
+    peer.data(other, message(bytes(40_000)))
+    assert connection_grants(peer) == 0
+    calls[0].resume()
+    assert taken == [b""] * 400
+    assert connection_grants(peer) == 1
+    peer.data(other, message(bytes(20_000)))
+    peer.data(other, message(bytes(20_000)))
+    assert connection_grants(peer) == 1
+
+
+def test_call_whose_empty_messages_would_take_more_than_may_wait_is_refused() -> None:
+    settings = GrpcSettings(connection_window=65_535, max_buffered=100_000)
+    peer, calls, taken = paused_peer(settings)
+    stream = peer.open("/paused")
+    for _ in range(7):
+        peer.data(stream, message(b"") * 100)
+    reply = peer.replies()[stream]
+    assert (reply.status, reply.text) == (8, "Too many messages of the call wait to be handled")
+    assert calls[0].cancelled
+    assert taken == []
+    again = peer.open("/paused")
+    peer.data(again, message(b"one"))
+    calls[1].resume()
+    assert taken == [b"one"]

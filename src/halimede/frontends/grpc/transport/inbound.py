@@ -36,6 +36,8 @@ _DIRECT_FRAME_SIZE = 64 * 2**10
 _NO_ROOM = memoryview(b"")
 # what a compressed message may have to be inflated on the loop: it may become a thousand times as large
 _INLINE_INFLATE = 1024
+# bytes that a message takes that waits, apart from its content
+_WAITING_COST = 256
 
 
 class Inbound:
@@ -72,7 +74,7 @@ class Inbound:
         self.connection_window = self.window = max(DEFAULT_WINDOW, settings.connection_window)
         self.stream_window = settings.stream_window
         self.low_window = self.window // 2
-        self._waiting = 0  # bytes of messages that paused calls have not taken
+        self._waiting = 0  # bytes that messages take that paused calls have not taken
         self.held: dict[Call, None] = {}
         self._inflations: dict[Call, Inflation] = {}
         # the DATA frame that is not complete yet
@@ -183,7 +185,7 @@ class Inbound:
         if call is self.last:
             self.aim()
         if call.waiting:
-            self._waiting -= sum(len(item[0]) for item in call.waiting if item is not None)
+            self._waiting -= sum(_cost(item[0]) for item in call.waiting if item is not None)
         self.held.pop(call, None)
         self._receptions.close(call)
         if call.inflating:
@@ -257,7 +259,12 @@ class Inbound:
             if call.waiting is None:
                 call.waiting = deque()
             call.waiting.append((message, compressed))
-            self._waiting += len(message)
+            self._waiting += _cost(message)
+            if self._waiting > self._settings.max_buffered + self.connection_window:
+                # more than the contents of what the client may send: its messages are very many and very small
+                self._refuse(
+                    call, Status.RESOURCE_EXHAUSTED, "Too many messages of the call wait to be handled"
+                )
         elif compressed:
             self._inflate(call, message)
         else:
@@ -283,7 +290,7 @@ class Inbound:
                 self._ended(call)
                 continue
             message, compressed = item
-            self._waiting -= len(message)
+            self._waiting -= _cost(message)
             if compressed:
                 self._inflate(call, message)
             else:
@@ -366,7 +373,7 @@ class Inbound:
         if call.paused:  # meanwhile
             call.waiting = call.waiting or deque()
             call.waiting.appendleft((content, False))
-            self._waiting += len(content)
+            self._waiting += _cost(content)
         else:
             self._hand_over(call, content)
             self.resume(call)
@@ -384,3 +391,8 @@ class Inbound:
             self._refuse(
                 call, Status.INTERNAL, "The server failed to decompress the message; its log says why"
             )
+
+
+def _cost(message: memoryview) -> int:
+    """Bytes that a message takes while it waits."""
+    return len(message) + _WAITING_COST
