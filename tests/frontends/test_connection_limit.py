@@ -45,3 +45,29 @@ def test_a_connection_with_a_descriptor_of_the_reserve_is_told_so(monkeypatch: p
     assert refused.error.message == (
         "the server is out of file descriptors, of which this process may have 1000; try again later"
     )
+
+
+def test_an_endpoint_keeps_no_more_than_an_eighth_of_the_reserve_of_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = ConnectionLimit(0, Connections(), asyncio.Protocol, TurnedAway)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
+    made = [limit.protocol(750 + number) for number in range(40)]
+    assert sum(1 - each.aborted for each in made if isinstance(each, TurnedAway)) == 250 // 8
+
+
+def test_protocols_are_made_of_what_is_known_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def make(*details: object) -> asyncio.Protocol:
+        made.append(details)
+        return asyncio.Protocol()
+
+    limit = ConnectionLimit(0, Connections(), make, lambda _, error, *details: make(error.message, *details))
+    limit.protocol(5, "handed")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
+    limit.protocol(5, "late")
+    assert made == [
+        ("handed",),
+        ("the server is out of file descriptors, of which this process may have 4; try again later", "late"),
+    ]

@@ -330,19 +330,26 @@ def _sagemaker(shared: _Shared) -> Endpoint:
 def _metrics_endpoint(shared: _Shared, metrics: Metrics) -> Endpoint:
     options = shared.options
     connections: Connections[HttpProtocol] = Connections()
-    return Endpoint(
-        "Metrics Service",
-        "--metrics-port",
-        metrics_address(options),
-        options.metrics_port,
-        partial(
-            HttpProtocol,
+    bearers = shared.bearers(connections, lambda _head: METRICS)
+
+    def make(connections: Connections[HttpProtocol]) -> HttpProtocol:
+        return HttpProtocol(
             metrics.answer,
             HttpLimits(json_bytes=options.http_max_input_size),
             connections,
             access=shared.access,
             budget=shared.budget,
-            bearers=shared.bearers(connections, lambda _head: METRICS),
+            bearers=bearers,
+        )
+
+    return Endpoint(
+        "Metrics Service",
+        "--metrics-port",
+        metrics_address(options),
+        options.metrics_port,
+        # metrics show why others are refused, so they are answered as health checks are
+        ConnectionLimit(
+            0, connections, partial(make, connections), lambda turned_away, _error: make(turned_away)
         ),
         connections,
         tls=shared.http_identity if options.metrics_use_ssl else None,

@@ -15,6 +15,9 @@ from halimede_worker import descriptors
 MOST_TURNED_AWAY = 256
 """So many connections may be there to be told that they are too many; then one of these is cut off for each more."""
 
+_SHARE_OF_RESERVE = 8
+"""Such a part of the reserve of descriptors is an endpoint's, as there are several."""
+
 
 def too_many(most: int) -> UnavailableError:
     """What clients are told."""
@@ -39,8 +42,8 @@ class ConnectionLimit:
         self,
         most: int,
         connections: Connections[Any],
-        make: Callable[[], asyncio.BaseProtocol],
-        make_refusing: Callable[[Connections[Any], UnavailableError], asyncio.BaseProtocol],
+        make: Callable[..., asyncio.BaseProtocol],
+        make_refusing: Callable[..., asyncio.BaseProtocol],
     ) -> None:
         """A limit of `most` connections.
 
@@ -48,8 +51,8 @@ class ConnectionLimit:
             most: so many get what `make` makes; 0 for as many as there are file descriptors.
             connections: those that there are.
             make: the usual protocol.
-            make_refusing: one for a connection that is one too many; it keeps itself in what it is given, and answers
-                with the error.
+            make_refusing: one for a connection that is one too many; it keeps itself in the `Connections` that it is
+                given, and answers with the `UnavailableError` that it is given.
         """
         self.refused = 0
         self._most = most
@@ -63,21 +66,23 @@ class ConnectionLimit:
         """What a connection speaks until it is there."""
         return _Entrance(self)
 
-    def protocol(self, descriptor: int) -> asyncio.BaseProtocol:
-        """What one more connection, which has this descriptor, speaks."""
+    def protocol(self, descriptor: int, *details: Any) -> asyncio.BaseProtocol:
+        """What one more connection, which has this descriptor, speaks; `make` and `make_refusing` get the details."""
+        kept = MOST_TURNED_AWAY
         if descriptor >= descriptors.usable():
             error = no_descriptors()
+            kept = max(1, min(kept, descriptors.reserve() // _SHARE_OF_RESERVE))
         elif self._most and self._connections.open >= self._most:
             error = too_many(self._most)
         else:
-            return self.make()
+            return self.make(*details)
         self.refused += 1
         self._connections.changed()
-        if len(self._turned_away) >= MOST_TURNED_AWAY:
+        while len(self._turned_away) >= kept:
             one = next(iter(self._turned_away))
             self._turned_away.discard(one)  # it is gone only in a later turn of the loop
             one.abort()
-        return self._make_refusing(self._turned_away, error)
+        return self._make_refusing(self._turned_away, error, *details)
 
 
 class _Entrance(asyncio.Protocol):

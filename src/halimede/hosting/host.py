@@ -1,13 +1,14 @@
 """The host: all its parts, started and stopped together. Lives on the event loop."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from halimede.core.cpus import lower_priority
 from halimede.core.origins import OriginPolicy, is_local
+from halimede.frontends.connection_limit import ConnectionLimit
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections, Endpoint, Server
 from halimede.hosting.access.denials import Denials
@@ -32,6 +33,7 @@ from halimede.hosting.experiments.experiments import Experiments
 from halimede.hosting.fetches import Fetches, ObservedSource
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
+from halimede.hosting.http.reserve import refuse_all_but_ping
 from halimede.hosting.identity import Caller, EndpointId
 from halimede.hosting.lock import DirectoryLock
 from halimede.hosting.metering.alarms.alarms import Alarms
@@ -363,12 +365,19 @@ class Host:
             return settings.advertised or settings.address
         return node_address
 
-    def _connection_factory(self) -> Callable[[], ClientConnection]:
+    def _connection_factory(self) -> ConnectionLimit:
         """What makes the connections of new clients."""
         if self._routers is not None:
             return self._routers.listen(self._handle, self._connections)
         budget = ReceiveBudget(self._settings.receive_bytes)
-        return lambda: ClientConnection(self._handle, None, self._connections, budget)
+        return ConnectionLimit(
+            0,
+            self._connections,
+            lambda: ClientConnection(self._handle, None, self._connections, budget),
+            lambda turned_away, error: ClientConnection(
+                refuse_all_but_ping(self._handle, error), None, turned_away, budget
+            ),
+        )
 
     def _handle(self, request: Request) -> None:
         if self._is_ready:

@@ -127,13 +127,13 @@ class TestWhoseTheyAre:
             request.respond(200)
 
         with shared() as (host, farm, _), host.raw() as client:
-            make = farm.routers._make
+            limit = farm.routers.limit
             farm.routers.listen(answer, farm.connections)
             assert ask(client, INVOCATION)[0] == 200
             assert ask(client, OTHER)[0] == 200
             address, port = client.socket.getsockname()
             assert seen == [(f"{address}:{port}", True)]
-            farm.routers._make = make
+            farm.routers.limit = limit
 
     def test_a_client_that_has_gone_before_its_request_is_looked_at_is_not_taken_for_a_local_one(
         self,
@@ -146,13 +146,13 @@ class TestWhoseTheyAre:
             request.respond(200)
 
         with shared() as (_, farm, _):
-            make = farm.routers._make
+            limit = farm.routers.limit
             farm.routers.listen(answer, farm.connections)
             near, far = socket.socketpair()
             with far:
                 farm.loop.call(_hand_in, farm, near, OTHER)
                 wait_until(lambda: seen == [False])
-            farm.routers._make = make
+            farm.routers.limit = limit
 
 
 def _hand_in(farm: Farm, connection: socket.socket, data: bytes) -> None:

@@ -17,6 +17,7 @@ import uvloop
 from halimede.core import background
 from halimede.core.clock import WALL_CLOCK
 from halimede.core.origins import OriginPolicy
+from halimede.frontends.connection_limit import no_descriptors
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
 from halimede.hosting.access.denials import Denials
@@ -25,7 +26,8 @@ from halimede.hosting.access.keys import Key
 from halimede.hosting.access.web_pages import WebPageGuard
 from halimede.hosting.api.runtime import Runtime
 from halimede.hosting.capture.writer import SpoolWriter
-from halimede.hosting.http.connection import ClientConnection
+from halimede.hosting.http.connection import ClientConnection, Handler
+from halimede.hosting.http.reserve import refuse_all_but_ping
 from halimede.hosting.routers.channel import Channel
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
 from halimede.hosting.routers.door import Adoption, Door, Handed
@@ -45,6 +47,7 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.settings import ShadowSettings
+from halimede_worker import descriptors
 
 logger = logging.getLogger("halimede")
 
@@ -119,8 +122,11 @@ class Router:
     # connections
 
     def _connection(self, handed: Handed) -> SharedConnection:
+        handler: Handler = self._runtime.handle
+        if handed.socket.fileno() >= descriptors.usable():
+            handler = refuse_all_but_ping(handler, no_descriptors())
         return SharedConnection(
-            self._runtime.handle,
+            handler,
             self,
             self._connections,
             self._budget,

@@ -12,13 +12,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import cast
 
 from halimede.core import background
 from halimede.core.clock import WALL_CLOCK
+from halimede.frontends.connection_limit import ConnectionLimit
 from halimede.frontends.receiving import ReceiveBudget
+from halimede.frontends.server import Connections
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.http.connection import ClientConnection, Handler
+from halimede.hosting.http.reserve import refuse_all_but_ping
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.connection import SharedConnection, is_invocation
 from halimede.hosting.routers.door import Adoption, Handed
@@ -45,7 +50,11 @@ _LAST_WORDS_S = 2.0
 
 
 class Routers:
-    """The router processes. Lives on the event loop."""
+    """The router processes. Lives on the event loop.
+
+    Attributes:
+        limit: makes the protocols of the connections that the host's own process has.
+    """
 
     def __init__(
         self,
@@ -79,7 +88,7 @@ class Routers:
         self._receive_bytes = settings.receive_bytes // (self._count + 1)
         self._keepers: list[asyncio.Task[None]] = []
         self._adoption = Adoption(self._adopt)
-        self._make: Callable[[Handed | None], SharedConnection]
+        self.limit: ConnectionLimit
         self._stopping = False
 
     @property
@@ -89,9 +98,7 @@ class Routers:
 
     # connections
 
-    def listen(
-        self, handler: Handler, connections: "set[ClientConnection]"
-    ) -> Callable[[], ClientConnection]:
+    def listen(self, handler: Handler, connections: Connections[ClientConnection]) -> ConnectionLimit:
         """What makes new connections; `handler` answers what no router does.
 
         Args:
@@ -100,7 +107,9 @@ class Routers:
         """
         budget = ReceiveBudget(self._receive_bytes)
 
-        def make(handed: Handed | None) -> SharedConnection:
+        def make(
+            handler: Handler, connections: Connections[ClientConnection], handed: Handed | None = None
+        ) -> SharedConnection:
             if handed is None:
                 return SharedConnection(handler, self, connections, budget)
             return SharedConnection(
@@ -113,11 +122,18 @@ class Routers:
                 data=handed.data,
             )
 
-        self._make = make
-        return lambda: make(None)
+        self.limit = ConnectionLimit(
+            0,
+            connections,
+            partial(make, handler, connections),
+            lambda turned_away, error, *handed: make(
+                refuse_all_but_ping(handler, error), turned_away, *handed
+            ),
+        )
+        return self.limit
 
-    def _adopt(self, handed: Handed) -> SharedConnection:
-        return self._make(handed)
+    def _adopt(self, handed: Handed) -> ClientConnection:
+        return cast("ClientConnection", self.limit.protocol(handed.socket.fileno(), handed))
 
     def wants(self, data: bytes) -> bool:
         """Whether a request that begins so is a router's."""

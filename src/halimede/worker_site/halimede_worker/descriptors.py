@@ -12,8 +12,12 @@ def usable() -> int:
 
     The kernel gives the lowest number that is free: so many descriptors are open, at least, if it gives this one.
     """
-    limit = _limit()
-    return limit - min(_LARGEST_RESERVE, limit // 4)
+    return _limit() - reserve()
+
+
+def reserve() -> int:
+    """How many descriptors are in the reserve."""
+    return min(_LARGEST_RESERVE, _limit() // 4)
 
 
 def are_out(error: OSError) -> bool:
