@@ -267,17 +267,6 @@ def test_bodies_wait_while_much_is_kept_and_go_on_when_it_is_released() -> None:
     run(test())
 
 
-def test_there_is_room_for_one_of_any_size_and_else_for_what_fits() -> None:
-    async def test() -> None:
-        budget = ReceiveBudget(LIMIT)
-        assert budget.may_keep(2 * LIMIT)
-        budget.keep(LARGE // 2)
-        assert budget.may_keep(LARGE // 2)
-        assert not budget.may_keep(LARGE // 2 + 1)
-
-    run(test())
-
-
 def test_a_large_body_that_stands_still_is_refused_also_while_there_is_memory() -> None:
     async def test() -> None:
         budget = ReceiveBudget(LIMIT, stall_s=0.05, least_rate=MIB)

@@ -11,13 +11,16 @@ A body that arrives in one read is never counted. The others are of two kinds, e
 The oldest always goes on or is refused, so that bodies that fill the budget do not wait for each other.
 
 Decompressed messages that are in use, and answers that clients do not read, are kept: they leave so much less for large
-bodies. A large body that comes too slowly is refused, also while there is memory.
+bodies. Such answers may take half of the budget (`unsent`).
+
+A large body that comes too slowly is refused, also while there is memory.
 """
 
 import asyncio
 from typing import Protocol
 
 from halimede.core.buffers import POOL
+from halimede.frontends.unsent import UnsentAnswers
 
 SMALL_BYTES = 262_144
 """Bodies up to this size are small."""
@@ -128,6 +131,7 @@ class ReceiveBudget:
     Attributes:
         limit: bytes that they may take together.
         large_limit: bytes of it that large ones may take.
+        unsent: the answers that clients do not read.
     """
 
     def __init__(
@@ -167,6 +171,7 @@ class ReceiveBudget:
         self._least_rate = least_rate
         self._watch: asyncio.TimerHandle | None = None
         self._kept = 0
+        self.unsent = UnsentAnswers(limit // 2, self.keep, turn_s=turn_s, turn_rate=turn_rate)
         self._short = False
         self._timer: asyncio.TimerHandle | None = None
         self._due: asyncio.Handle | None = None
@@ -182,20 +187,16 @@ class ReceiveBudget:
         return self._kept
 
     def keep(self, size: int) -> None:
-        """So many more bytes are kept, until `release`."""
+        """So many more bytes are kept, or fewer."""
         self._kept += size
-        if self._large_taken > self._high:
+        if size > 0 and self._large_taken > self._high:
             self._run_short()
+        elif size < 0 and self._short:
+            self._relieve_soon()
 
     def release(self, size: int) -> None:
         """So many bytes are kept no longer."""
-        self._kept -= size
-        if self._short:
-            self._relieve_soon()
-
-    def may_keep(self, size: int) -> bool:
-        """Whether there is room for so many more bytes; for any number if none is kept yet."""
-        return not self._kept or self._large_taken + size <= self.large_limit
+        self.keep(-size)
 
     @property
     def _large_taken(self) -> int:

@@ -15,7 +15,7 @@ from halimede.frontends.http.answers import AnswerInSteps, Made, answer_later
 from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.codec.request import RequestDecoder
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
-from halimede.frontends.http.codec.response import Encoded, encode_response
+from halimede.frontends.http.codec.response import Encoded, encode_response, size_in_steps
 from halimede.frontends.http.compression import (
     deflate,
     inflate,
@@ -233,7 +233,7 @@ class _Answer:
             return
         if isinstance(encoded, tuple):
             self._send(encoded)
-        else:
+        elif exchange.reserve(size_in_steps(response, self.max_output_size)):
             AnswerInSteps(exchange, encoded, self._send, self.dialect.respond_error).take()
 
     def _send(self, encoded: Encoded) -> None:

@@ -49,6 +49,8 @@ class LoggedExchange(Exchange):
         if self.relayed:
             return
         entry = self._entry
+        assert self.reply is not None
+        status, parts = self.reply[:2]  # which may be a refusal by now
         entry.bytes_out = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         entry.end(status)
         self._log.add(entry)

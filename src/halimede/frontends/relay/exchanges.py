@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
+from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange, Reply
 from halimede.frontends.http.transport.head import Head, add_header
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
@@ -134,6 +134,10 @@ class _Connection:
         headers = exchange.reply_headers
         link.post(wire.REPLY, self._number, exchange.route, status, payloads, media_type, headers)
         self._owner.over(self._number)
+
+    def reserve(self, exchange: Exchange, size: int) -> Reply | None:
+        """There is always room: the front end counts what its clients do not read."""
+        return None
 
     def stream_ready(self, exchange: Exchange) -> None:
         """The exchange's response comes in pieces."""

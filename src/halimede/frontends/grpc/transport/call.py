@@ -24,6 +24,7 @@ from halimede.frontends.grpc.transport.responses import (
     trailers,
     trailers_only,
 )
+from halimede.frontends.unsent import LARGE_ANSWER
 
 logger = logging.getLogger("halimede")
 
@@ -339,10 +340,13 @@ class Call:
         size = 0
         for part in parts:
             size += part.nbytes if type(part) is memoryview else len(part)
+        length = size + 5
+        if length > LARGE_ANSWER and not sender.fits(length):
+            sender.crowd_out(self)
+            return
         if not self.started:
             self.started = True
             sender.write_block(self.stream, GZIP_HEADERS_BLOCK if self.compression else HEADERS_BLOCK)
-        length = size + 5
         if (
             length <= sender.quick_limit
             and length <= self.send_window

@@ -132,7 +132,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             self._writable,
         )
         self._turns = Turns(self._transport, self._clock, lambda: self.data_received(b""))
-        self.inbound = Inbound(self._settings, self.sender, self._turns, self._refuse)
+        self.inbound = Inbound(self._settings, self.sender, self._turns, self.refuse)
         self._lifetime = Lifetime(
             self, self._transport, self.sender, self._settings, self._clock, self._alarms
         )
@@ -486,7 +486,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
         if call.on_writable is not None:
             self.inbound.run(call, call.on_writable)
 
-    def _refuse(self, call: Call, status: int, text: str) -> None:
+    def refuse(self, call: Call, status: int, text: str) -> None:
         """End a call for a reason of the transport's own; its handler hears of it as of a cancellation."""
         if call.closed:
             return
@@ -527,7 +527,7 @@ class GrpcProtocol(asyncio.BufferedProtocol):
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
     def _expire(self, call: Call) -> None:
-        self._refuse(call, Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self.refuse(call, Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
         self.inbound.relieved()
 
     # how the connection ends

@@ -67,6 +67,15 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _fits(_size: int) -> bool:
+    """Whether there is memory where none is counted."""
+    return True
+
+
+def _crowd_out(_call: object) -> None:
+    """Where everything fits, there is nothing to end."""
+
+
 class Sender(Generic[C]):
     """Writes frames to the transport, and DATA only as the peer's windows and the socket allow.
 
@@ -80,6 +89,9 @@ class Sender(Generic[C]):
         blocked: the transport's buffer is full.
         sent: how many times DATA was sent; what floods and keepalive are measured against.
         on_queued: called when messages wait after none did.
+        on_unsent: called when the bytes that wait have become more, or have gone.
+        fits: whether a large message of so many bytes may wait.
+        crowd_out: ends a call whose message does not fit.
     """
 
     def __init__(
@@ -101,6 +113,9 @@ class Sender(Generic[C]):
         self.blocked = False
         self.sent = 0
         self.on_queued: Callable[[], None] = _nothing
+        self.on_unsent: Callable[[], None] = _nothing
+        self.fits: Callable[[int], bool] = _fits
+        self.crowd_out: Callable[[C], None] = _crowd_out
         self._transport = transport
         self._clock = clock
         self._calls = calls
@@ -182,11 +197,15 @@ class Sender(Generic[C]):
         self.pump()
         if 0 < self.queued <= length:
             self.on_queued()
+        if self.queued:
+            self.on_unsent()
 
     def drop(self, call: C) -> None:
         """Forget what waits on a call that has ended."""
-        self.queued -= call.queued
-        call.queued = 0
+        if call.queued:
+            self.queued -= call.queued
+            call.queued = 0
+            self.on_unsent()
         call.outbox = None
         if call.in_turn:
             call.in_turn = False
@@ -236,6 +255,8 @@ class Sender(Generic[C]):
         call.queued -= allowed
         call.send_window -= allowed
         self.queued -= allowed
+        if not self.queued:
+            self.on_unsent()
         self.window -= allowed
         self.sent += 1
         self._write_pieces(pieces, allowed)

@@ -12,6 +12,7 @@ from halimede.core.clock import MILLISECOND, SECOND, Clock, Timer
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.limits import GrpcSettings
+from halimede.frontends.grpc.transport.unread import UnreadReplies
 
 logger = logging.getLogger("halimede")
 
@@ -90,6 +91,9 @@ class ManagedConnection(Protocol):
     def shutdown(self) -> None:
         """End gracefully."""
 
+    def refuse(self, call: Call, status: int, text: str) -> None:
+        """End a call for a reason of the transport's own."""
+
     def abort(self) -> None:
         """End now."""
 
@@ -140,6 +144,7 @@ class Lifetime:
         settings = self._settings
         now = self._clock.now()
         self._sender.on_queued = self._watch_reader
+        UnreadReplies(self._connection, self._sender, settings.budget.unsent)
         self._alarms.clear(self._connection.abort)
         self._alarms.set(self._check_alive, now + settings.keepalive_time_ms * MILLISECOND)
         if settings.max_connection_age_ms:

@@ -1,6 +1,7 @@
 """An inference response to the parts of its body; outputs as bytes are views of the model's arrays."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from math import prod
 from typing import Any, Final
 
 import orjson
@@ -27,6 +28,9 @@ Steps = Generator[None, None, Encoded]
 
 MAX_JSON_BYTES: Final = 268_435_456
 """What the JSON of a response may have, unless `--http-max-output-size` says otherwise."""
+
+_JSON_ELEMENT: Final = 8
+"""Bytes of a number as JSON, as a guess."""
 
 Label = Callable[[int], tuple[str, Headers]]
 """The media type, and the headers, of a body that begins with so many bytes of JSON."""
@@ -158,6 +162,15 @@ def _steps(
     parts.append(b"]}")
     content_type, headers = label(sum(map(len, parts))) if binary else (JSON, ())
     return parts + binary, content_type, headers
+
+
+def size_in_steps(response: InferResponse, max_json: int) -> int:
+    """About what it takes to make the body of a response in steps: its tensors, and the JSON of them."""
+    size = 0
+    for _, tensor in response.tensors():
+        size += len(tensor.data) if tensor.is_encoded else tensor.array.nbytes
+        size += min(_JSON_ELEMENT * prod(tensor.shape), max_json)
+    return size
 
 
 def encode_whole(encoded: Encoded | Steps) -> Encoded:

@@ -65,6 +65,9 @@ class Connection(streaming.Connection, Protocol):
     def reply_ready(self, exchange: "Exchange") -> None:
         """The exchange has its reply: send it, and those that waited for it."""
 
+    def reserve(self, exchange: "Exchange", size: int) -> Reply | None:
+        """Count what making an answer takes, until it is written; without room, the reply in its place."""
+
     def stream_ready(self, exchange: "Exchange") -> None:
         """If the exchange's response is a stream, and its turn has come, begin it."""
 
@@ -81,6 +84,7 @@ class Exchange:
         on_disconnect: called when the client has gone before the response; set by the handler.
         closed: the response is given, or nobody can get it any more.
         relayed: another process counts and logs it.
+        reserved: bytes that count for a large response that is being made or waits for its turn.
         route: the call that the path means, as metrics name it; "" for none.
         streamed: the body of a response that `stream` began, else None.
     """
@@ -96,6 +100,7 @@ class Exchange:
         "path",
         "relayed",
         "reply",
+        "reserved",
         "route",
         "streamed",
     )
@@ -110,6 +115,7 @@ class Exchange:
         self.on_disconnect: Callable[[], None] | None = None
         self.closed = False
         self.relayed = False
+        self.reserved = 0
         self.route = ""
         self.reply: Reply | None = None
         self.streamed: ResponseStream | None = None
@@ -162,6 +168,7 @@ class Exchange:
         self._connection.reply_ready(self)
         if self.relayed:
             return
+        status, parts = self.reply[:2]  # which may be a refusal by now
         self._connection.counts[self.route, status] += 1
         if status >= 400:
             self._log_failure(status, parts)
@@ -179,6 +186,17 @@ class Exchange:
         else:
             self._connection.stream_ready(self)
         return self.streamed
+
+    def reserve(self, size: int) -> bool:
+        """Count the memory of a large response while it is made; if there is none, answer with that: False.
+
+        Args:
+            size: bytes of it, and of what it is made of.
+        """
+        refusal = None if self.closed else self._connection.reserve(self, size)
+        if refusal is not None:
+            self.respond(*refusal)
+        return refusal is None
 
     def begin(self, request: InferRequest) -> None:
         """The engine is about to run `request` for this exchange: cancel it if the client goes."""
@@ -230,6 +248,12 @@ class Exchange:
         if self.method == "HEAD":
             return (head,), len(head)
         return (head, *parts), len(head) + size
+
+    @property
+    def reply_size(self) -> int:
+        """Bytes of its reply's body."""
+        assert self.reply is not None
+        return sum(map(len, self.reply[1]))
 
     @property
     def reply_headers(self) -> Headers:

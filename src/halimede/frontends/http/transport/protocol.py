@@ -25,7 +25,7 @@ from halimede.frontends.http.transport.bearers import BearerCheck
 from halimede.frontends.http.transport.bodies import ChunkedBody, LengthBody, begin_body
 from halimede.frontends.http.transport.chunks import LINES_AT_ONCE
 from halimede.frontends.http.transport.coarse_timer import CoarseTimer
-from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
+from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange, Reply
 from halimede.frontends.http.transport.head import (
     MEMO_HEAD_BYTES,
     MEMO_HEADS,
@@ -37,11 +37,13 @@ from halimede.frontends.http.transport.head import (
     parse_head,
 )
 from halimede.frontends.http.transport.parts import JOINED_BYTES, joined
+from halimede.frontends.http.transport.unread import UnreadAnswers
 from halimede.frontends.http.transport.web_access import WebAccess, is_preflight
 from halimede.frontends.peers import client_text, peer_address
 from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
 from halimede.frontends.server import Connections
 from halimede.frontends.traffic import Counts, new_counts
+from halimede.frontends.unsent import LARGE_ANSWER
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
@@ -118,6 +120,7 @@ class HttpProtocol(asyncio.Protocol):
         self._json_length = json_length
         self._limits = limits = limits or HttpLimits()
         self._budget = budget or ReceiveBudget()
+        self._unread = UnreadAnswers(self, self._budget.unsent, refusal_body)
         self._connections = connections if connections is not None else Connections()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -162,6 +165,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connections.discard(self)
         self._timer.stop()
         self._state = State.CLOSING
+        self._unread.closed()
         self._close_body()
         exchanges = list(self._exchanges)
         self._exchanges.clear()
@@ -185,11 +189,13 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly: take no more requests from it."""
         self.write_paused = True
+        self._unread.changed()
         self._flow()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.write_paused = False
+        self._unread.changed()
         if self._exchanges and self._exchanges[0].streamed is not None:
             self._exchanges[0].streamed.flush()
         self._flow()
@@ -428,8 +434,16 @@ class HttpProtocol(asyncio.Protocol):
 
     def reply_ready(self, exchange: Exchange) -> None:
         """The exchange has its reply: send it, and those that waited for it."""
-        if self._exchanges[0] is exchange and not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        if self._exchanges[0] is exchange:
             self._advance()
+        elif (size := exchange.reply_size) > LARGE_ANSWER or exchange.reserved:
+            self._unread.wait(exchange, size)
+
+    def reserve(self, exchange: Exchange, size: int) -> Reply | None:
+        """Count what making an answer takes, until it is written; without room, the reply in its place."""
+        return self._unread.check(exchange, size)
 
     def _advance(self) -> None:
         """Send the replies that are there; or begin the stream whose turn it is."""
@@ -438,7 +452,12 @@ class HttpProtocol(asyncio.Protocol):
         while exchanges and exchanges[0].reply is not None:
             exchange = exchanges[0]
             last = self._state is State.CLOSING and len(exchanges) == 1
-            self.write(*exchange.response(last))
+            buffers, size = exchange.response(last)
+            if size > LARGE_ANSWER and not self._unread.admit(exchange, size):
+                buffers, size = exchange.response(last)
+            self.write(buffers, size)
+            if exchange.reserved:
+                self._unread.reserve(exchange, 0)
             exchanges.popleft()
             if last:
                 self._end()
