@@ -6,22 +6,26 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from halimede.core.datatypes import FP16
+from halimede.core.datatypes import FP16, FP32
 from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.flow import MAX_UNTAKEN
+from halimede.frontends.http.codec.json_pieces import PIECE_NUMBERS
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.restrictions import HeaderPattern, compile_forward_pattern
 from tests.frontends.grpc.service_fakes import FakeEngine, FakeModel
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, Client, Served, post, serve
 from tests.frontends.producers import ProducerEngine
+from tests.support.waiting import wait_until
 
 NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
@@ -153,9 +157,12 @@ def test_only_post_is_served(server: ModelServer) -> None:
 class Held:
     """Serves one model whose responses the test sends."""
 
-    def __init__(self, served: Served, model: FakeModel, arrived: threading.Semaphore) -> None:
+    def __init__(
+        self, served: Served, model: FakeModel, arrived: threading.Semaphore, budget: ReceiveBudget
+    ) -> None:
         self.served = served
         self.model = model
+        self.budget = budget
         self._arrived = arrived
 
     def wait(self) -> InferRequest:
@@ -190,8 +197,9 @@ def handler(engine: object, pattern: HeaderPattern | None = None) -> Callable[[E
 def held() -> Iterator[Held]:
     arrived = threading.Semaphore(0)
     model = FakeModel("m", decoupled=True, answer=lambda request: arrived.release())
-    with serve(handler(FakeEngine(model), compile_forward_pattern("^x-"))) as served:
-        yield Held(served, model, arrived)
+    budget = ReceiveBudget(64 << 20)
+    with serve(handler(FakeEngine(model), compile_forward_pattern("^x-")), budget=budget) as served:
+        yield Held(served, model, arrived, budget)
 
 
 @pytest.fixture
@@ -410,3 +418,81 @@ def test_a_stream_that_waits_its_turn_holds_its_model_back(slow: Slow) -> None:
         assert producer.held["second"].wait(60)
         assert producer.made["second"] < 1000
         assert [len(events(client.read())) for _ in range(2)] == [10_000, 5_000]
+
+
+# large responses
+
+COUNT = 300_000
+LARGE = InferResponse({"OUT": Tensor.from_array(FP32, np.arange(COUNT, dtype=np.float32))})
+NUMBERS = [float(number) for number in range(COUNT)]
+
+
+def turns_of(held: Held) -> Callable[[], int]:
+    """Counts the turns of the server's loop."""
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        held.served.loop.loop.call_soon(turn)
+
+    held.served.loop.call(turn)
+    return lambda: turns
+
+
+def test_others_have_turns_while_a_large_response_is_encoded(held: Held, client: Client) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate"))
+    held.wait()
+    turns = turns_of(held)
+    before: list[int] = []
+    request = held.model.requests[-1]
+
+    def respond() -> None:
+        before.append(turns())
+        request.respond(LARGE, True)
+
+    held.served.loop.call(respond)
+    assert json.loads(client.read().body)["OUT"] == NUMBERS
+    assert turns() - before[0] >= COUNT // PIECE_NUMBERS
+
+
+def test_events_after_a_large_one_wait_for_it_and_the_model_waits_with_them(
+    held: Held, client: Client
+) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate_stream"))
+    held.wait()
+    request = held.model.requests[-1]
+    congested: list[bool] = []
+
+    def respond() -> None:
+        for response in (ONE[0], LARGE, TWO[0], LARGE):
+            request.respond(response, False)
+        congested.append(request.congested)
+        request.respond(*LAST)
+
+    held.served.loop.call(respond)
+    first, large, second, again, last = events(client.read())
+    assert (first, second, last) == ({**FRAME, "n": 1}, {**FRAME, "n": 2}, {**FRAME, "n": 9})
+    assert large["OUT"] == again["OUT"] == NUMBERS
+    assert congested == [True]
+
+
+def test_a_model_that_waited_for_a_large_event_goes_on(held: Held, client: Client) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate_stream"))
+    held.wait()
+    held.respond((LARGE, False))
+    wait_until(lambda: not held.model.requests[-1].congested)
+    held.respond(LAST)
+    assert [list(event)[-1] for event in events(client.read())] == ["OUT", "n"]
+
+
+def test_a_large_event_without_memory_ends_the_stream(held: Held, client: Client) -> None:
+    client.send(post(b"{}", "/v2/models/m/generate_stream"))
+    held.wait()
+    held.respond(ONE)
+    held.budget.unsent.held += held.budget.unsent.limit
+    held.respond((LARGE, False))
+    first, failure = events(client.read())
+    assert first == {**FRAME, "n": 1}
+    assert "too little memory" in failure["error"]
+    assert held.model.requests[-1].cancelled

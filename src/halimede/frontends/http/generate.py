@@ -1,19 +1,24 @@
 """The calls `generate` and `generate_stream`: plain JSON in, and out as one object or as server-sent events."""
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import orjson
 
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
+from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.decoders import Decoders
-from halimede.frontends.http.answers import answer_later, respond_error
-from halimede.frontends.http.codec.generate_reply import ReplyEncoder
+from halimede.frontends.http.answers import AnswerInSteps, answer_later, respond_error
+from halimede.frontends.http.codec.generate_reply import ReplyEncoder, Steps
 from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
 from halimede.frontends.http.codec.json_sizes import is_large
+from halimede.frontends.http.codec.response import MAX_JSON_BYTES, size_in_steps
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.traced import trace_if_sampled
@@ -29,6 +34,7 @@ _NOT_ONE: Final = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
     "various number of responses"
 )
+_NO_ROOM: Final = "there is too little memory for a response of this size at present; try again later"
 
 
 class Generate:
@@ -40,6 +46,7 @@ class Generate:
         forward_pattern: finds the headers that become parameters, None for none.
         dialect: what is special to the front end.
         decoders: decode large requests; None to read it here.
+        max_output_size: most JSON of a response, in bytes.
     """
 
     def __init__(
@@ -49,7 +56,9 @@ class Generate:
         forward_pattern: HeaderPattern | None,
         dialect: Dialect = KSERVE,
         decoders: Decoders | None = None,
+        max_output_size: int = MAX_JSON_BYTES,
     ) -> None:
+        self._max_output_size = max_output_size
         self._engine = engine
         self._now = engine.clock.now
         self._tracing = engine.tracing
@@ -105,7 +114,7 @@ class Generate:
         parameters = read.parameters
         if self._forward_pattern is not None:
             parameters = {**parameters, **forwarded_headers(exchange.sent_headers, self._forward_pattern)}
-        answer = kind(exchange, model, read.id)
+        answer = kind(exchange, model, read.id, self._max_output_size)
         request = InferRequest(
             model.name,
             read.inputs,
@@ -134,10 +143,11 @@ class _Answer(ABC):
         accepted: the engine has taken the request, rather than refused it.
     """
 
-    __slots__ = ("accepted", "exchange", "request")
+    __slots__ = ("accepted", "exchange", "max_output_size", "request")
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, max_output_size: int) -> None:
         self.exchange = exchange
+        self.max_output_size = max_output_size
         self.request: InferRequest | None = None
         self.accepted = False
 
@@ -174,9 +184,9 @@ class _OneReply(_Answer):
 
     __slots__ = ("_encoder", "_response")
 
-    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str) -> None:
-        super().__init__(exchange)
-        self._encoder = ReplyEncoder(model, identifier)
+    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str, max_output_size: int) -> None:
+        super().__init__(exchange, max_output_size)
+        self._encoder = ReplyEncoder(model, identifier, max_json=max_output_size)
         self._response: InferResponse | None = None
 
     def take(self, response: InferResponse | None, final: bool) -> None:
@@ -192,23 +202,31 @@ class _OneReply(_Answer):
         if self._response.error is not None:
             respond_error(self.exchange, self._response.error)
             return
-        self.exchange.respond(200, (self._encoder.encode(self._response),))
+        encoded = self._encoder.encode(self._response)
+        if isinstance(encoded, bytes):
+            self.exchange.respond(200, (encoded,))
+        elif self.exchange.reserve(size_in_steps(self._response, self.max_output_size)):
+            AnswerInSteps(self.exchange, encoded, partial(self.exchange.respond, 200)).take()
 
 
 class _Events(_Answer):
     """The answer to `generate_stream`: each response as an event. The first decides upon the status."""
 
-    __slots__ = ("_encoder", "_stream")
+    __slots__ = ("_encoder", "_pending", "_stream")
 
-    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str) -> None:
-        super().__init__(exchange)
-        self._encoder = ReplyEncoder(model, identifier, _EVENT, _EVENT_END)
+    def __init__(self, exchange: Exchange, model: ServedModel, identifier: str, max_output_size: int) -> None:
+        super().__init__(exchange, max_output_size)
+        self._encoder = ReplyEncoder(model, identifier, _EVENT, _EVENT_END, max_output_size)
         self._stream: ResponseStream | None = None
+        self._pending: deque[tuple[InferResponse | None, bool]] | None = None  # while one before is encoded
 
     def take(self, response: InferResponse | None, final: bool) -> None:
         """Send a response; while the client is slow, hold the model back."""
+        if self._pending is not None:
+            self._pending.append((response, final))
+            return
         status = 200
-        event = b""
+        event: bytes | Steps = b""
         if response is not None:
             if response.error is not None:
                 status, event = _failure(response.error)
@@ -217,13 +235,46 @@ class _Events(_Answer):
                     event = self._encoder.encode(response)
                 except HalimedeError as error:
                     status, event = _failure(error)
+        if isinstance(event, bytes):
+            self._write(status, (event,) if event else (), final)
+            return
+        assert response is not None, "nothing else is encoded"
+        if self.exchange.reserve(size_in_steps(response, self.max_output_size)):
+            self._encode(event, final)
+        elif self._stream is not None:
+            self._write(200, _failure(UnavailableError(_NO_ROOM))[1:], final=True)
+            if self.request is not None:
+                self.request.cancel()
+
+    def _encode(self, steps: Steps, final: bool) -> None:
+        """Send a large response once it is encoded; those that come meanwhile wait, and the model with them."""
+        self._pending = deque()
+        if self.request is not None:
+            self.request.congest()
+
+        def fail(_: Exchange, error: HalimedeError) -> None:
+            status, event = _failure(error)
+            self._encoded(final, (event,), status)
+
+        AnswerInSteps(self.exchange, steps, partial(self._encoded, final), fail).take()
+
+    def _encoded(self, final: bool, parts: Sequence[Buffer], status: int = 200) -> None:
+        pending, self._pending = self._pending, None
+        self._write(status, parts, final)
+        self.exchange.release()
+        for response, last in pending or ():
+            self.take(response, last)
+        if self._pending is None and self.request is not None and self._stream and not self._stream.full:
+            self.request.drain()
+
+    def _write(self, status: int, parts: Sequence[Buffer], final: bool) -> None:
         stream = self._stream
         if stream is None:
             stream = self._stream = self.exchange.stream(status, EVENT_STREAM)
             if self.request is not None:
                 stream.on_room = self.request.drain
-        if event:
-            stream.write(event)
+        for part in parts:
+            stream.write(part)
         if final:
             self.exchange.on_disconnect = None
             stream.end()

@@ -78,7 +78,11 @@ class _Frontend:
         self._restrictions = settings.restrictions
         self._infer = Inference.of(engine, settings, dialect).infer
         generate = Generate(
-            engine, settings.max_input_size, settings.forward_pattern, decoders=settings.decoders
+            engine,
+            settings.max_input_size,
+            settings.forward_pattern,
+            decoders=settings.decoders,
+            max_output_size=settings.max_output_size,
         )
         self._answer_in_background = BackgroundAnswers().answer
         self._take_profile = ProfileCall(self._settings.sampler).answer

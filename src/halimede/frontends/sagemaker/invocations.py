@@ -65,7 +65,14 @@ def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAn
                 infer(exchange, name, -1)
 
         return serve
-    generate = Generate(engine, settings.max_input_size, settings.forward_pattern, dialect, settings.decoders)
+    generate = Generate(
+        engine,
+        settings.max_input_size,
+        settings.forward_pattern,
+        dialect,
+        settings.decoders,
+        settings.max_output_size,
+    )
     if settings.inference_type is InferenceType.GENERATE:
         return lambda exchange, name: generate.generate(exchange, Route(Call.GENERATE, name))
     return lambda exchange, name: generate.generate_stream(exchange, Route(Call.GENERATE_STREAM, name))

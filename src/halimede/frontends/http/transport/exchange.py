@@ -198,6 +198,11 @@ class Exchange:
             self.respond(*refusal)
         return refusal is None
 
+    def release(self) -> None:
+        """Count what `reserve` counted no longer; that the response is sent has the same effect."""
+        if self.reserved and not self.closed:
+            self._connection.reserve(self, 0)
+
     def begin(self, request: InferRequest) -> None:
         """The engine is about to run `request` for this exchange: cancel it if the client goes."""
         self.on_disconnect = request.cancel

@@ -507,6 +507,12 @@ class HttpProtocol(asyncio.Protocol):
         """Bytes that were written and that the socket has not taken."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def unread(self) -> int:
+        """These, and those of a stream that wait to be written."""
+        stream = self._exchanges[0].streamed if self._exchanges else None
+        return self.unsent + (0 if stream is None else stream.waiting)
+
     def write(self, buffers: Sequence[Buffer], size: int) -> None:
         """Send these, `size` bytes together."""
         if size <= JOINED_BYTES:

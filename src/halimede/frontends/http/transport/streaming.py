@@ -83,7 +83,12 @@ class ResponseStream:
         self.written = 0
         self.on_room: Callable[[], None] | None = None
 
-    def write(self, piece: bytes) -> None:
+    @property
+    def waiting(self) -> int:
+        """Bytes that were not handed to the socket."""
+        return self._size
+
+    def write(self, piece: Buffer) -> None:
         """Send a piece, which is not empty, with the others of this turn of the loop."""
         if self._closed or self._ended:
             return

@@ -16,8 +16,8 @@ class SlowConnection(Protocol):
         """The client reads too slowly."""
 
     @property
-    def unsent(self) -> int:
-        """Bytes that were written and that the socket has not taken."""
+    def unread(self) -> int:
+        """Bytes of answers that the socket has not taken, written or not."""
 
     def abort(self) -> None:
         """Break the connection off."""
@@ -57,7 +57,7 @@ class UnreadAnswers:
 
     def check(self, exchange: Exchange, size: int) -> Reply | None:
         """Count what making an answer takes, until it is written; without room, the reply in its place."""
-        if not self._answers.fits(size):
+        if size and not self._answers.fits(size):
             return self._no_room()
         self.reserve(exchange, size)
         return None
@@ -77,7 +77,7 @@ class UnreadAnswers:
     @property
     def to_take(self) -> int:
         """Bytes of answers that wait."""
-        return self._reserved + (self._connection.unsent if self.waits else 0)
+        return self._reserved + (self._connection.unread if self.waits else 0)
 
     @property
     def waits(self) -> bool:
