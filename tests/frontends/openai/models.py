@@ -149,7 +149,9 @@ class TritonPythonModel:
                 calls = json.dumps([{"id": "call_1", "type": "function", "function": call}]).encode()
             logs = b""
             if pb_utils.get_input_tensor_by_name(request, "logprobs") is not None:
-                logs = b'{"content": [{"token": "x", "logprob": -0.5, "bytes": null, "top_logprobs": []}]}'
+                told = {"token": "x", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+                count = 5000 if "many tokens" in json.dumps(given) else 1
+                logs = json.dumps({"content": [told] * count}).encode()
             responses.append(pb_utils.InferenceResponse([
                 pb_utils.Tensor("ANSWER", np.array([json.dumps(given).encode()], object)),
                 pb_utils.Tensor("CALLS", np.array([calls], object)),

@@ -184,6 +184,18 @@ def test_messages_tools_and_formats_are_passed_on(client: OpenAI) -> None:
     assert [(call.index, call.function.name) for (call,) in deltas] == [(0, "look")]
 
 
+def test_many_log_probabilities_all_arrive(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "many tokens"}]
+    reply = client.chat.completions.create(model="tools", messages=messages, logprobs=True)
+    told = reply.choices[0].logprobs
+    assert told is not None
+    assert [each.logprob for each in told.content or ()] == [-0.5] * 5000
+    include: Any = ["message.output_text.logprobs"]
+    response = client.responses.create(model="tools", input="many tokens", include=include)
+    part: Any = response.output[0]
+    assert [each.bytes for each in part.content[0].logprobs] == [[120]] * 5000
+
+
 def test_tokens_are_counted_with_the_tokenizer_of_the_model(client: OpenAI) -> None:
     reply = client.completions.create(model="plain", prompt=["one two three", "four"])
     assert [choice.text for choice in reply.choices] == ["one two three", "four"]

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
 from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import AnswerInSteps
 from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
@@ -121,7 +123,12 @@ class Generation(TextAnswer):
         stream = self._stream
         if stream is None:
             outputs = [choice.output() for choice in self._choices]
-            self._exchange.respond(200, (self._replies.whole(outputs, usage),))
+            whole = self._replies.whole(outputs, usage)
+            if isinstance(whole, bytes):
+                self._exchange.respond(200, (whole,))
+            else:
+                respond = partial(self._exchange.respond, 200)
+                AnswerInSteps(self._exchange, whole, respond, respond_error).take()
             return
         stream.write(self._replies.complete(usage))
         self._end(stream)

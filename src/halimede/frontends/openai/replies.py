@@ -9,6 +9,7 @@ import orjson
 
 from halimede.core.errors import HalimedeError
 from halimede.frontends.openai.errors import error_document
+from halimede.frontends.openai.long_json import Steps, encode
 from halimede.frontends.openai.text_request import TextRequest
 
 EVENT: Final = b"data: "
@@ -54,8 +55,8 @@ class Replies(Protocol):
 
     id: str
 
-    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
-        """The reply that is not streamed."""
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes | Steps:
+        """The reply that is not streamed; with many log probabilities, what makes it in steps."""
 
     def begin(self, index: int) -> bytes:
         """The first events of a choice; empty for none."""
@@ -102,13 +103,16 @@ class ChoiceReplies:
         self._delta = EVENT + orjson.dumps(self._frame)[:-1] + b',"choices":[{"index":'
         self._plain_end = b"}]" + usage + b"}" + EVENT_END
 
-    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
-        """The reply that is not streamed."""
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes | Steps:
+        """The reply that is not streamed; with many log probabilities, what makes it in steps."""
         document = {**self._frame, "choices": [self._choice(*each) for each in enumerate(outputs)]}
         if usage is not None:
             document["usage"] = usage.document()
         if self._chat and outputs[0].prompt_logprobs is not None:  # as vLLM has it
             document["prompt_logprobs"] = outputs[0].prompt_logprobs
+        for output in outputs:
+            if output.logprobs is not None or output.prompt_logprobs is not None:
+                return encode(document)
         return orjson.dumps(document)
 
     def _choice(self, index: int, output: Output) -> dict[str, Any]:

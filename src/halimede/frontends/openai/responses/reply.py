@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from halimede.core.errors import HalimedeError, InternalError
+from halimede.frontends.openai.long_json import ITEMS, Steps, encode
 from halimede.frontends.openai.replies import EVENT, EVENT_END, Output, Usage
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -47,14 +48,28 @@ class ResponseReply:
         self._delta = b""
         self._finish = ""
 
-    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes:
-        """The reply that is not streamed."""
+    def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes | Steps:
+        """The reply that is not streamed; with many log probabilities, what makes it in steps."""
         (output,) = outputs
+        content = _content(output.logprobs)
+        if len(content) > ITEMS:
+            return self._whole_in_steps(output, content, usage)
+        return orjson.dumps(self._whole(output, _converted(content), usage))
+
+    def _whole(self, output: Output, logprobs: list[Any], usage: Usage | None) -> dict[str, Any]:
         items = [_call_item(call) for call in output.tool_calls]
         if output.text or not items:
-            part = _part(output.text, _converted(output.logprobs))
+            part = _part(output.text, logprobs)
             items.insert(0, _message(_identifier("msg"), _status(output.finish), [part]))
-        return orjson.dumps(self._document(_status(output.finish), items, output.finish, usage))
+        return self._document(_status(output.finish), items, output.finish, usage)
+
+    def _whole_in_steps(self, output: Output, content: list[Any], usage: Usage | None) -> Steps:
+        logprobs: list[Any] = []
+        for start in range(0, len(content), ITEMS):
+            logprobs += _converted(content[start : start + ITEMS])
+            yield
+        encoded = encode(self._whole(output, logprobs, usage))
+        return [encoded] if isinstance(encoded, bytes) else (yield from encoded)
 
     # events
 
@@ -69,7 +84,7 @@ class ResponseReply:
         """A piece of the text."""
         began = b"" if self._open else self._begin_message()
         self._text.append(text)
-        new = _converted(logprobs)
+        new = _converted(_content(logprobs))
         self._logprobs += new
         self._sequence += 1
         return b'%b%b%d,"delta":%b,"logprobs":%b}%b' % (
@@ -205,11 +220,14 @@ def _call_item(call: Any) -> dict[str, Any]:
     }
 
 
-def _converted(logprobs: Any) -> list[Any]:
-    """Log probabilities of a chat as those of a text; bytes of tokens are told, even if the model does not."""
+def _content(logprobs: Any) -> list[Any]:
+    """What log probabilities of a chat tell of each token."""
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(content, list):
-        return []
+    return content if isinstance(content, list) else []
+
+
+def _converted(content: list[Any]) -> list[Any]:
+    """Log probabilities of a chat as those of a text; bytes of tokens are told, even if the model does not."""
     return [
         {**_with_bytes(each), "top_logprobs": [_with_bytes(top) for top in each.get("top_logprobs") or ()]}
         for each in content
