@@ -39,7 +39,7 @@ def http_inputs(count: int) -> None:
 
 
 def http_outputs(count: int) -> None:
-    over_http(outputs=[{"name": "same"}] * count)
+    over_http(outputs=[{"name": f"o{number}"} for number in range(count)])
 
 
 def http_parameters(count: int) -> None:
