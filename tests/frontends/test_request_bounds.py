@@ -78,8 +78,8 @@ def grpc_inputs(count: int) -> None:
 
 def grpc_outputs(count: int) -> None:
     message = ModelInferRequest(model_name="m")
-    for _ in range(count):
-        message.outputs.add(name="same")
+    for number in range(count):
+        message.outputs.add(name=f"o{number}")
     over_grpc(message)
 
 
