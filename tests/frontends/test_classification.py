@@ -71,7 +71,7 @@ def test_types_without_order_are_refused(datatype: Datatype) -> None:
 def test_more_classes_than_are_soon_written_are_refused() -> None:
     rows = np.zeros((200, 1000))
     assert classify(tensor(FP32, rows), 500, [], batched=True).shape == (200, 500)
-    message = "classification of 200 rows gives 100200 classes, and 100000 are the most"
+    message = "classification of 200 rows gives 100200 classes, and the maximum is 100000"
     with pytest.raises(InvalidArgumentError, match=message):
         classify(tensor(FP32, rows), 501, [], batched=True)
 

@@ -138,7 +138,7 @@ def test_other_messages_are_small() -> None:
     call = ask(FakeEngine(), "ModelStatistics", request)
     assert (call.status, call.text) == (
         3,
-        f"a ModelStatisticsRequest has {request.ByteSize()} bytes, and {1 << 20} are the most",
+        f"a ModelStatisticsRequest has {request.ByteSize()} bytes, and the maximum is {1 << 20}",
     )
 
 

@@ -35,7 +35,7 @@ def classify(tensor: Tensor, count: int, labels: Sequence[str], batched: bool) -
     rows = tensor.array.reshape(tensor.shape[0], -1) if _has_rows(tensor, batched) else _one_row(tensor)
     kept = min(count, rows.shape[1])
     if len(rows) * kept > MAX_CLASSES:
-        msg = f"classification of {len(rows)} rows gives {len(rows) * kept} classes, and {MAX_CLASSES} are the most"
+        msg = f"classification of {len(rows)} rows gives {len(rows) * kept} classes, and the maximum is {MAX_CLASSES}"
         raise InvalidArgumentError(msg)
     form = "{:f}:{}" if tensor.datatype in {FP32, FP64} else "{}:{}"
     classes = np.empty((len(rows), kept), dtype=np.object_)

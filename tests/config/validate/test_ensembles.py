@@ -153,4 +153,4 @@ def chain(count: int) -> str:
 def test_an_ensemble_may_have_so_many_steps_and_one_more_is_refused() -> None:
     assert not problems(chain(MAX_STEPS))
     (problem,) = problems(chain(MAX_STEPS + 1))
-    assert problem.message == f"ensemble 'm' has {MAX_STEPS + 1} steps, and {MAX_STEPS} are the most"
+    assert problem.message == f"ensemble 'm' has {MAX_STEPS + 1} steps, and the maximum is {MAX_STEPS}"

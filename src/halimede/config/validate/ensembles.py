@@ -36,7 +36,7 @@ def ensemble_problems(config: ModelConfig) -> Iterator[Problem]:
             yield Problem(name, field, message, f"remove {field}")
     count = len(config.ensemble_scheduling.step)
     if count > MAX_STEPS:
-        message = f"ensemble '{name}' has {count} steps, and {MAX_STEPS} are the most"
+        message = f"ensemble '{name}' has {count} steps, and the maximum is {MAX_STEPS}"
         yield Problem(name, "ensemble_scheduling.step", message, "move steps into an ensemble that is a step")
         return
     steps = list(_step_problems(config))

@@ -42,7 +42,7 @@ def split_request(message: memoryview) -> tuple[bytes, bytes, list[tuple[int, in
     while position < end:
         fields += 1
         if fields > MAX_FIELDS:
-            raise InvalidArgumentError(f"the request has more than {MAX_FIELDS} fields, which are the most")
+            raise InvalidArgumentError(f"the request has more than the maximum of {MAX_FIELDS} fields")
         tag = message[position]
         if tag & 0x87 != _LENGTH_DELIMITED or position + 1 == end:
             return None

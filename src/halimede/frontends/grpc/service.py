@@ -217,7 +217,7 @@ def _parse(request: type[Request], message: memoryview) -> Request:
     """
     if len(message) > _MAX_MESSAGE:
         name = request.DESCRIPTOR.name
-        raise InvalidArgumentError(f"a {name} has {len(message)} bytes, and {_MAX_MESSAGE} are the most")
+        raise InvalidArgumentError(f"a {name} has {len(message)} bytes, and the maximum is {_MAX_MESSAGE}")
     return parse_message(request, message)
 
 

@@ -48,9 +48,7 @@ class TooManyValuesError(InvalidArgumentError):
     """The JSON has more values than it may."""
 
     def __init__(self, kind: str, most: int) -> None:
-        super().__init__(
-            f"the JSON of the request has more than {most} {kind}, which is the most that it may have"
-        )
+        super().__init__(f"the JSON of the request has more than the maximum of {most} {kind}")
 
 
 def check_values(data: Buffer) -> None:
