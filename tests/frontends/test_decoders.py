@@ -12,7 +12,7 @@ import pytest
 
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
-from halimede.frontends.decoders import Decoders
+from halimede.frontends.decoders import Decoders, most_processes
 from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
@@ -167,3 +167,12 @@ ARRAYS = {
 def test_arrays_of_any_length_are_read(loop: LoopThread, decoders: Decoders, where: str) -> None:
     plan = read(loop, decoders, read_plan, ARRAYS[where] % (COUNT, b"1," * (COUNT - 1)), 1 << 28)
     assert [len(entry[5].data) for entry in plan.inputs] == ([COUNT] if where.startswith("data") else [])
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "most"), [(1, 0, 1), (16, 0, 4), (16, 1 << 30, 1), (16, 5 << 30, 2), (2, 64 << 30, 2)]
+)
+def test_fewer_requests_are_decoded_at_a_time_where_there_is_less_memory(
+    cores: int, memory: int, most: int
+) -> None:
+    assert most_processes(cores, memory) == most

@@ -14,17 +14,29 @@ from typing import Any, Final, TypeVar
 
 from halimede.core import errors
 from halimede.core.errors import InternalError
+from halimede.core.memory import memory_limit
 from halimede.core.tensors import Buffer
 from halimede.frontends.decoder_messages import receive, send
 from halimede.workers.exit_reason import ExitReason
 
-_MOST: Final = min(4, os.cpu_count() or 1)
-"""Processes; further requests wait."""
+_MEMORY_BYTES: Final = 2 << 30
+"""Memory of the machine for each process: of 64 MiB of JSON, one may make 0.8 GB."""
 
 _PROCESS: Final = "halimede.frontends.decoder_process"
 _PIPE_BYTES: Final = 1 << 20
 
 Decoded = TypeVar("Decoded")
+
+
+def most_processes(cores: int, memory: int) -> int:
+    """How many processes decode at a time; further requests wait.
+
+    Args:
+        cores: of the machine.
+        memory: bytes that this process and others may use; 0 if that is not known.
+    """
+    most = min(4, cores)
+    return max(1, min(most, memory // _MEMORY_BYTES)) if memory else most
 
 
 class Decoders:
@@ -35,7 +47,8 @@ class Decoders:
 
     def __init__(self) -> None:
         self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="decoder")
+        most = most_processes(os.cpu_count() or 1, memory_limit())
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="decoder")
         weakref.finalize(self, _end, self._idle)
 
     def decode(
