@@ -60,5 +60,6 @@ def test_what_takes_too_much_memory_is_found() -> None:
     def take(data: bytes) -> None:
         assert (data * (600 << 20)).endswith(data)
 
-    with pytest.raises(SlowInputError, match="MiB"):
-        check(Target("t", take, (), ()), b"y")
+    for _ in range(2):  # also if something before has taken as much
+        with pytest.raises(SlowInputError, match="MiB"):
+            check(Target("t", take, (), ()), b"y")
