@@ -20,28 +20,20 @@ from typing import Any
 import grpc
 
 from halimede.frontends.grpc import kserve_pb2
-from scripts.hostile.wire import (
+from halimede.frontends.grpc.transport.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     HEADERS,
     PING,
-    PREFACE,
     PRIORITY,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    ask,
-    call,
-    connect,
-    counted,
-    flood,
     frame,
-    post,
-    status,
-    together,
 )
+from scripts.hostile.wire import GREETING, ask, call, connect, counted, flood, post, status, together
 
 INFER = "/v2/models/identity/infer"
 HELD_S = 5.0
@@ -163,7 +155,7 @@ def half_bodies(target: Target) -> str:
 
 def half_calls(target: Target) -> str:
     """3,000 connections of HTTP/2 whose headers do not end."""
-    return held(target.grpc, PREFACE + frame(SETTINGS) + frame(HEADERS, 0, 1, call("ModelInfer")), 3000)
+    return held(target.grpc, GREETING + frame(HEADERS, 0, 1, call("ModelInfer")), 3000)
 
 
 def held(address: str, data: bytes, count: int) -> str:
@@ -203,7 +195,7 @@ def unfinished_messages(target: Target) -> str:
 
     def send() -> str:
         with connect(target.grpc) as client:
-            client.sendall(PREFACE + frame(SETTINGS) + frames)
+            client.sendall(GREETING + frames)
             return "answered" if client.recv(1 << 16) else "closed"
 
     return together(200, send)
@@ -213,7 +205,7 @@ def compressed_messages(target: Target) -> str:
     """Eight messages of 400 KB that unpack to 400 MB each."""
     body = gzip.compress(bytes(400 << 20))
     message = struct.pack(">BI", 1, len(body)) + body
-    begin = PREFACE + frame(SETTINGS)
+    begin = GREETING
     begin += frame(HEADERS, END_HEADERS, 1, call("ModelInfer", ("grpc-encoding", "gzip")))
     pieces = [message[at : at + 16384] for at in range(0, len(message), 16384)]
 
@@ -261,8 +253,8 @@ def floods() -> Iterator[tuple[str, Attack]]:
     headers = call("ModelInfer")
     many = b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, headers) for stream in range(1, 999, 2))
     blocks = {
-        "pings": (b"", frame(PING, payload=bytes(8))),
-        "settings": (b"", frame(SETTINGS)),
+        "pings": (b"", frame(PING, 0, 0, bytes(8))),
+        "settings": (b"", frame(SETTINGS, 0, 0)),
         "window updates of zero": (open_call, frame(WINDOW_UPDATE, 0, 1, bytes(4))),
         "window updates": (open_call, frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1")),
         "priorities on themselves": (open_call, frame(PRIORITY, 0, 1, b"\0\0\0\1\0")),

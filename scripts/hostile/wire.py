@@ -1,15 +1,16 @@
 """Bytes that ordinary clients do not send: raw HTTP/1.1 requests and raw HTTP/2 frames."""
 
 import socket
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
-END_STREAM, END_HEADERS = 1, 4
+from halimede.frontends.grpc.transport.frames import PREFACE, settings
+
+GREETING = PREFACE + settings({})
+"""What a client of HTTP/2 begins with."""
+
 PATIENCE = 60.0
 """Seconds that an attack waits for an answer."""
 
@@ -69,11 +70,6 @@ def counted(outcomes: Iterable[str]) -> str:
     return ", ".join(f"{count} × {outcome}" for outcome, count in Counter(outcomes).most_common())
 
 
-def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
-    """A frame of HTTP/2."""
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
 def literal(name: str, value: str) -> bytes:
     """A header of HPACK that is in no table: no index, no Huffman code, shorter than 127 bytes."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
@@ -94,7 +90,7 @@ def flood(address: str, begin: bytes, block: bytes, megabytes: int = 16) -> str:
     sent = 0
     try:
         with connect(address) as client:
-            client.sendall(PREFACE + frame(SETTINGS) + begin)
+            client.sendall(GREETING + begin)
             while sent < megabytes << 20:
                 client.sendall(block)
                 sent += len(block)

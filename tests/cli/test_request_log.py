@@ -13,6 +13,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.cli.echo import REQUEST, write_model, write_slow_model
+from tests.support.lines import complete_lines
 from tests.support.names import new_name
 from tests.support.server import ServerProcess, run_command, start_server
 
@@ -90,7 +91,7 @@ class Logged:
         entries: list[dict[str, Any]] = []
 
         def complete() -> bool:
-            lines = self._path.read_text().rpartition("\n")[0].splitlines()
+            lines = complete_lines(self._path).splitlines()
             entries[:] = [entry for entry in map(json.loads, lines) if "/health/" not in entry["path"]]
             return len(entries) >= self._seen + count
 

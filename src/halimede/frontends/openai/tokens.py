@@ -11,6 +11,7 @@ from halimede.frontends.openai.errors import FieldError
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import read_messages
+from halimede.frontends.openai.model_errors import CODE
 from halimede.frontends.openai.published_fields import check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.template_limits import ON_LOOP, TemplateLimits, TooSlowForLoopError
@@ -126,4 +127,4 @@ def _check_length(text: str, source: str, tokenizer: TextTokenizer, known: Known
             f"'{source}' has {len(text)} characters, but the model's context holds {known.context} tokens, which are "
             f"at most {most} characters"
         )
-        raise FieldError(source, msg, "context_length_exceeded")
+        raise FieldError(source, msg, CODE)
