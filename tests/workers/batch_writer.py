@@ -1,4 +1,4 @@
-"""A process for tests: appends the texts that it is sent to a file, and ends at once if one is `end`."""
+"""A process for tests: appends the texts that it is sent to a file, prints `print:…`, and ends at once after `end`."""
 
 import os
 import pickle
@@ -16,6 +16,9 @@ def main() -> None:
                 return
             if "end" in texts:
                 os._exit(3)
+            for text in texts:
+                if text.startswith("print:"):
+                    print(text.removeprefix("print:"), flush=True)  # noqa: T201 - what the server reads
             file.write("".join(f"{text}\n" for text in texts))
             file.flush()
 

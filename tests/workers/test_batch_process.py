@@ -110,3 +110,22 @@ def test_a_batch_that_fails_in_an_unforeseen_way_is_lost_alone(
     assert written.read_text().split() == ["three"]
     assert process.dropped == 2
     assert "writer: 2 texts are lost" in caplog.messages
+
+
+def test_a_line_that_cannot_be_used_hinders_no_other(
+    written: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers: list[int] = []
+    process = BatchProcess(
+        "tests.workers.batch_writer",
+        [str(written)],
+        name="writer",
+        records="texts",
+        on_line=lambda line: numbers.append(int(line)),
+    )
+    try:
+        write(process, "print:1", "print:a warning of a library", "print:2")
+        wait_until(lambda: numbers == [1, 2], "the lines to be read")
+    finally:
+        process.kill()
+    assert "writer: a line of its process cannot be used: b'a warning of a library\\n'" in caplog.messages

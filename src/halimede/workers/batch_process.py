@@ -69,7 +69,7 @@ class BatchProcess:
         )
         if self._on_line is not None:
             reader = threading.Thread(
-                target=_read_lines, args=(process, self._on_line), name=self._name, daemon=True
+                target=self._read_lines, args=(process, self._on_line), name=self._name, daemon=True
             )
             reader.start()
         return process
@@ -174,9 +174,11 @@ class BatchProcess:
                 successor.kill()
         return True
 
-
-def _read_lines(process: "subprocess.Popen[bytes]", on_line: Callable[[bytes], None]) -> None:
-    assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            on_line(line)
+    def _read_lines(self, process: "subprocess.Popen[bytes]", on_line: Callable[[bytes], None]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                try:
+                    on_line(line)
+                except Exception:  # of one line; the process would wait if the others were not read
+                    logger.exception("%s: a line of its process cannot be used: %r", self._name, line)

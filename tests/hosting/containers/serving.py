@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from halimede.core import background
 from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.http.request import Request
@@ -54,15 +55,6 @@ class Row:
             return client.ask(post(body, "/invocations", *lines))
 
 
-async def _open(step: Step) -> None:
-    try:
-        connection = await step.container.pool.connect()
-    except OSError as error:
-        step.response_failed(f"the container accepts no connection ({error.strerror})")
-    else:
-        step.connected(connection)
-
-
 @contextmanager
 def row_of(count: int) -> Iterator[Row]:
     """So many containers ``c1``, ``c2``, … in a row; at the end nothing may be under way."""
@@ -71,9 +63,7 @@ def row_of(count: int) -> Iterator[Row]:
     tasks: set[asyncio.Task[None]] = set()
 
     def connect(step: Step) -> None:
-        task = asyncio.get_running_loop().create_task(_open(step))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        background.start("connecting to a container", step.connect(), tasks)
 
     def handle(request: Request) -> None:
         name = request.head.headers.get(TARGET_CONTAINER)

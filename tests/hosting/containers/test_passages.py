@@ -154,6 +154,20 @@ def test_a_container_that_accepts_nothing_is_named() -> None:
         assert "Connection refused" in answer.headers["x-halimede-failure"]
 
 
+def test_a_connection_that_fails_in_an_unforeseen_way_is_told_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def connect(_: UpstreamPool) -> None:
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(UpstreamPool, "connect", connect)
+    with row_of(1) as row:
+        answer = row.ask(b"body")
+        assert answer.status == 502
+        assert "ValueError('unforeseen')" in answer.headers["x-halimede-failure"]
+    assert "connecting to a container failed" in caplog.messages
+
+
 def test_a_response_that_breaks_when_it_has_begun_breaks_the_clients() -> None:
     with row_of(2) as row, row.served.client() as client:
         row.containers[1].invoke = lambda _: Reply(200, [b"some"], breaks=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from halimede.hosting.routing.residency.model_calls import HttpModelCalls, ModelAnswer
 from halimede.hosting.routing.residency.placement_hash import ranked
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.settings import InvocationSettings
@@ -353,6 +354,27 @@ class TestMemory:
                 "DELETE",
                 "POST",
             ]
+            settle(rig)
+
+    def test_memory_that_cannot_be_freed_for_unforeseen_reasons_is_freed_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        unload, failures = HttpModelCalls.unload, [RuntimeError("unforeseen")]
+
+        async def fail(calls: HttpModelCalls, model: str, name: str) -> ModelAnswer:
+            if failures:
+                raise failures.pop()
+            return await unload(calls, model, name)
+
+        monkeypatch.setattr(HttpModelCalls, "unload", fail)
+        with multi_model(tmp_path) as rig:
+            fake = rig.fakes[0]
+            for model in ("a", "b", "c", "d"):
+                ask(rig, model)
+            fake.invoke = lambda received: echo(received) if len(fake.models) <= 2 else OUT_OF_MEMORY
+            assert ask(rig, "a", b"mine") == b"mine"
+            assert not failures
+            assert "has no memory freed for model 'a'" in caplog.text
             settle(rig)
 
     def test_a_model_that_never_has_the_memory_is_an_error(self, tmp_path: Path) -> None:

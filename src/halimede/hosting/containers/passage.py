@@ -43,7 +43,7 @@ class InvokedContainer(Protocol):
 
 
 Connect = Callable[["Step"], None]
-"""Opens a connection for `Step.connected` or `Step.response_failed`."""
+"""Has `Step.connect` run."""
 
 
 class Step:
@@ -175,6 +175,18 @@ class Step:
             self._passage.ended(self._number)
         else:
             self._passage.refused(self._number, response, bytes(self._text))
+
+    async def connect(self) -> None:
+        """Open a connection to the container."""
+        try:
+            connection = await self.container.pool.connect()
+        except OSError as error:
+            self.response_failed(f"the container accepts no connection ({error.strerror or error})")
+        except Exception as error:  # whoever asks must hear of it
+            self.response_failed(f"the container cannot be connected to: {error!r}")
+            raise
+        else:
+            self.connected(connection)
 
     def response_failed(self, reason: str) -> None:
         """There is no response, or no more of it."""

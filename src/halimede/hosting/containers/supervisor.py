@@ -110,7 +110,7 @@ class Supervisor:
         return list(self._containers.values()) if name is None else [self._containers[name]]
 
     def _connect(self, step: Step) -> None:
-        self._spawn(_open(step))
+        self._spawn(step.connect())
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         background.start("serving containers", work, self._tasks)
@@ -135,15 +135,6 @@ class Supervisor:
     def _end(self, status: int) -> None:
         if not self._over.done():
             self._over.set_result(status)
-
-
-async def _open(step: Step) -> None:
-    try:
-        connection = await step.container.pool.connect()
-    except OSError as error:
-        step.response_failed(f"the container accepts no connection ({error.strerror or error})")
-    else:
-        step.connected(connection)
 
 
 def _print_error(text: str) -> None:

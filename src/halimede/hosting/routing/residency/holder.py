@@ -400,6 +400,8 @@ class Holder:
                 size = entry.freeing_bytes or max(entry.memory_bytes, 1)
                 entry.freeing_bytes = 2 * size
                 await self._evict(size)
+        except Exception:  # requests wait, which try it again or fail
+            logger.exception("instance %s has no memory freed for model '%s'", self.target.id, entry.model)
         finally:
             entry.pins -= 1
             entry.freeing_memory = False
