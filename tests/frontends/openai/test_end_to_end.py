@@ -196,6 +196,30 @@ def test_many_log_probabilities_all_arrive(client: OpenAI) -> None:
     assert [each.bytes for each in part.content[0].logprobs] == [[120]] * 5000
 
 
+def test_events_after_many_log_probabilities_keep_their_order(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "many tokens"}]
+    tools: Any = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    chunks: list[Any] = list(
+        client.chat.completions.create(
+            model="tools", messages=messages, tools=tools, logprobs=True, n=2, stream=True
+        )
+    )
+    for index in range(2):
+        mine = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == index]
+        role, text, call, end = mine
+        assert (role.delta.role, text.delta.content[0], end.finish_reason) == ("assistant", "{", "tool_calls")
+        assert [each.logprob for each in text.logprobs.content] == [-0.5] * 5000
+        assert call.delta.tool_calls[0].function.name == "look"
+    include: Any = ["message.output_text.logprobs"]
+    told: list[Any] = list(
+        client.responses.create(model="tools", input="many tokens", include=include, stream=True)
+    )
+    assert [event.sequence_number for event in told] == list(range(len(told)))
+    assert told[-1].type == "response.completed"
+    for event in (told[4], told[5], told[-1].response.output[0].content[0]):
+        assert [each.bytes for each in event.logprobs] == [[120]] * 5000
+
+
 def test_tokens_are_counted_with_the_tokenizer_of_the_model(client: OpenAI) -> None:
     reply = client.completions.create(model="plain", prompt=["one two three", "four"])
     assert [choice.text for choice in reply.choices] == ["one two three", "four"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halimede.core.errors import InternalError
 from halimede.frontends.openai import long_json
 from halimede.frontends.openai.long_json import ITEMS, STEP_BYTES, Steps, encode
 from halimede.frontends.openai.replies import ChoiceReplies, Output, Replies, Usage
@@ -90,3 +91,76 @@ def test_prompts_with_many_log_probabilities_are_told_in_steps(call: str) -> Non
 @pytest.mark.parametrize("logprobs", [None, {"content": [token(number) for number in range(ITEMS // 2)]}])
 def test_small_replies_are_made_at_once(call: str, logprobs: Any) -> None:
     assert isinstance(replies(call).whole([Output("text", "stop", [], logprobs)], None), bytes)
+
+
+def events(data: bytes) -> list[dict[str, Any]]:
+    """What the events of a stream say."""
+    return [json.loads(event.partition(b"data: ")[2]) for event in data.split(b"\n\n") if event]
+
+
+def is_in_steps(parts: bytes | Steps) -> bytes:
+    """The events, which must have been made in as many steps as they need."""
+    encoded, (count, largest) = made(parts)
+    assert count >= len(encoded) // STEP_BYTES // 2
+    assert largest < 3 * STEP_BYTES
+    return encoded
+
+
+@pytest.mark.parametrize("call", ["chat", "completions"])
+def test_events_with_many_log_probabilities_are_made_in_steps(call: str) -> None:
+    content = [token(number) for number in range(TOKENS)]
+    logprobs: Any = {"content": content}
+    if call == "completions":
+        logprobs = {"tokens": [each["token"] for each in content], "top_logprobs": content}
+    made_by = replies(call)
+    few = {name: value[:2] for name, value in logprobs.items()}
+    small = made_by.text_with_logprobs(3, "text", few)
+    assert isinstance(small, bytes)
+    [expected] = events(small)
+    [event] = events(is_in_steps(made_by.text_with_logprobs(3, "text", logprobs)))
+    expected["choices"][0]["logprobs"] = logprobs
+    assert event == expected
+
+
+def test_all_events_of_a_response_with_many_log_probabilities_are_made_in_steps() -> None:
+    content = [token(number) for number in range(TOKENS)]
+    output = Output("a text", "stop", [], {"content": content})
+
+    def stream(pieces: int) -> list[dict[str, Any]]:
+        """The events of a reply whose text comes in so many pieces."""
+        reply = replies("responses")
+        size = TOKENS // pieces
+        found = reply.begin(0)
+        for start in range(0, TOKENS, size):
+            some = reply.text_with_logprobs(0, "ab", {"content": content[start : start + size]})
+            found += some if isinstance(some, bytes) else is_in_steps(some)
+        for last in (reply.end(0, output), reply.complete(None)):
+            found += is_in_steps(last)
+        return events(found)
+
+    told = stream(1)
+    assert [each["sequence_number"] for each in told] == list(range(len(told)))
+    assert [each["type"].removeprefix("response.") for each in told] == [
+        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    delta, done, part, item, completed = told[4:]
+    found = [
+        delta["logprobs"],
+        done["logprobs"],
+        part["part"]["logprobs"],
+        item["item"]["content"][0]["logprobs"],
+        completed["response"]["output"][0]["content"][0]["logprobs"],
+    ]
+    assert found == [content] * 5
+    assert stream(TOKENS // ITEMS)[-2]["item"]["content"][0]["logprobs"] == content
+
+
+def test_failure_after_many_log_probabilities_is_told_in_steps() -> None:
+    reply = replies("responses")
+    first = reply.text_with_logprobs(0, "a", {"content": [token(number) for number in range(TOKENS)]})
+    is_in_steps(first)
+    calls = [{"function": {"name": "look"}}]
+    assert events(is_in_steps(reply.tool_calls(0, calls, 0)))[-1]["item"]["name"] == "look"
+    [failed] = events(is_in_steps(reply.failure(InternalError("lost"))))
+    assert (failed["type"], failed["response"]["error"]["message"]) == ("response.failed", "lost")

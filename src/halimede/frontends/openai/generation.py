@@ -1,11 +1,13 @@
 """Chat, completions and responses: a request's choices run on the model, and told whole or as they come."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
+from halimede.core.tensors import Buffer
 from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import AnswerInSteps
 from halimede.frontends.http.generate import EVENT_STREAM
@@ -14,6 +16,7 @@ from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.openai.choice import Choice
 from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.long_json import Steps
 from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.replies import Replies, Usage
 from halimede.frontends.openai.text_answer import TextAnswer
@@ -52,6 +55,7 @@ class Generation(TextAnswer):
         self._asked = asked
         self._replies = replies
         self._begun: set[int] = set()
+        self._waiting: deque[Callable[[], None]] | None = None  # while events are made in steps
 
     def start(self, pattern: HeaderPattern | None) -> None:
         """Have the model run it; `pattern` finds the headers that become parameters.
@@ -77,51 +81,98 @@ class Generation(TextAnswer):
             if not final:
                 self._requests.cancel(number)
             if self._asked.stream:
-                stream = self._begun_stream(number)
+                self._begin_stream(number)
                 if rest:
-                    stream.write(self._replies.text(number, rest))
-                stream.write(self._replies.end(number, choice.output()))
+                    self._put(partial(self._replies.text, number, rest))
+                self._put(partial(self._replies.end, number, choice.output()))
         if not self._left:
             self._over = True
             self._count(self._complete)
-        elif self._stream is not None and self._stream.full:
+        elif self._stream is not None and (self._stream.full or self._waiting is not None):
             self._requests.congest()
 
     def _write_text(self, number: int, choice: Choice, text: str) -> None:
-        stream = self._begun_stream(number)
-        if text or choice.new_logprobs is not None:
-            stream.write(self._replies.text(number, text, choice.new_logprobs))
+        stream = self._begin_stream(number)
+        if choice.new_logprobs is not None:
+            self._put(partial(self._replies.text_with_logprobs, number, text, choice.new_logprobs))
+        elif text and self._waiting is None:
+            stream.write(self._replies.text(number, text))
+        elif text:
+            self._put(partial(self._replies.text, number, text))
         if choice.new_calls:
             first = len(choice.tool_calls) - len(choice.new_calls)
-            stream.write(self._replies.tool_calls(number, choice.new_calls, first))
+            self._put(partial(self._replies.tool_calls, number, choice.new_calls, first))
 
-    def _begun_stream(self, number: int) -> ResponseStream:
+    def _begin_stream(self, number: int) -> ResponseStream:
         """The stream, on which the choice has begun: with whose turn it is, and with what is echoed."""
         stream = self._stream
         if stream is None:
             stream = self._stream = self._exchange.stream(200, EVENT_STREAM)
-            stream.on_room = self._requests.drain
+            stream.on_room = self._room
         if number not in self._begun:
             self._begun.add(number)
-            if first := self._replies.begin(number):
-                stream.write(first)
+            self._put(partial(self._replies.begin, number))
             if echo := self._asked.echo[number]:
-                stream.write(self._replies.text(number, echo))
+                self._put(partial(self._replies.text, number, echo))
         return stream
 
+    def _put(self, make: Callable[[], bytes | Steps]) -> None:
+        """Send events, at once or in their turn, behind those that are being made in steps."""
+        if self._waiting is not None:
+            self._waiting.append(partial(self._put, make))
+            return
+        made = make()
+        if not isinstance(made, bytes):
+            self._waiting = deque()
+            AnswerInSteps(self._exchange, made, self._go_on).take()
+        elif made:
+            assert self._stream is not None, "events belong to a stream"
+            self._stream.write(made)
+
+    def _go_on(self, parts: list[Buffer]) -> None:
+        """Send what was made in steps, and what has come meanwhile."""
+        stream, waiting = self._stream, self._waiting
+        assert stream is not None, "events belong to a stream"
+        assert waiting is not None, "what comes while events are made in steps waits"
+        self._waiting = None
+        for part in parts:
+            if part:
+                stream.write(part)
+        try:
+            self._take_up(waiting)
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            self._failed(error)
+        self._room()
+
+    def _take_up(self, waiting: deque[Callable[[], None]]) -> None:
+        while waiting and self._waiting is None:
+            waiting.popleft()()
+        if self._waiting is not None:
+            self._waiting += waiting
+
+    def _room(self) -> None:
+        """Let the model go on, unless events are still being made."""
+        if self._waiting is None and not self._over and self._stream is not None and not self._stream.full:
+            self._requests.drain()
+
     def _fail(self, error: HalimedeError) -> None:
-        stream = self._stream
-        if stream is None:
+        if self._stream is None:
             respond_error(self._exchange, error)
             return
-        stream.write(self._replies.failure(error))
-        self._end(stream)
+        self._put(partial(self._replies.failure, error))
+        self._end_stream()
+
+    def _end_stream(self) -> None:
+        """End the stream behind all that was put."""
+        if self._waiting is not None:
+            self._waiting.append(self._end_stream)
+        elif self._stream is not None:
+            self._end(self._stream)
 
     def _complete(self, usage: Usage | None) -> None:
         if self._exchange.closed:
             return
-        stream = self._stream
-        if stream is None:
+        if self._stream is None:
             outputs = [choice.output() for choice in self._choices]
             whole = self._replies.whole(outputs, usage)
             if isinstance(whole, bytes):
@@ -130,8 +181,8 @@ class Generation(TextAnswer):
                 respond = partial(self._exchange.respond, 200)
                 AnswerInSteps(self._exchange, whole, respond, respond_error).take()
             return
-        stream.write(self._replies.complete(usage))
-        self._end(stream)
+        self._put(partial(self._replies.complete, usage))
+        self._end_stream()
 
     # usage
 

@@ -19,10 +19,18 @@ Steps = Generator[None, None, list[Buffer]]
 
 def encode(document: dict[str, Any]) -> bytes | Steps:
     """The JSON of a document; of one with long lists, what makes it in steps."""
-    return _steps(document) if _is_long(document) else orjson.dumps(document)
+    return steps(document) if _is_long(document) else orjson.dumps(document)
 
 
-def _steps(document: dict[str, Any]) -> Steps:
+def has_many(logprobs: Any) -> bool:
+    """Whether log probabilities, in the format of chats or completions, are those of many tokens."""
+    if not isinstance(logprobs, dict):
+        return False
+    return any(isinstance(value, list) and len(value) > ITEMS for value in logprobs.values())
+
+
+def steps(document: dict[str, Any]) -> Steps:
+    """Makes the JSON of a document."""
     parts: list[Buffer] = []
     size = 0
     for piece in _pieces(document):

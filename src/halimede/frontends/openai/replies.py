@@ -9,7 +9,7 @@ import orjson
 
 from halimede.core.errors import HalimedeError
 from halimede.frontends.openai.errors import error_document
-from halimede.frontends.openai.long_json import Steps, encode
+from halimede.frontends.openai.long_json import Steps, encode, has_many, steps
 from halimede.frontends.openai.text_request import TextRequest
 
 EVENT: Final = b"data: "
@@ -51,7 +51,10 @@ class Output(NamedTuple):
 
 
 class Replies(Protocol):
-    """The replies to one request: one as a whole, or the events of a stream."""
+    """The replies to one request: one as a whole, or the events of a stream.
+
+    Events with many log probabilities are made in steps; no other is asked for before these are taken.
+    """
 
     id: str
 
@@ -61,19 +64,22 @@ class Replies(Protocol):
     def begin(self, index: int) -> bytes:
         """The first events of a choice; empty for none."""
 
-    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+    def text(self, index: int, text: str) -> bytes:
         """A piece of a choice's text."""
 
-    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
+    def text_with_logprobs(self, index: int, text: str, logprobs: Any) -> bytes | Steps:
+        """A piece of a choice's text with its log probabilities."""
+
+    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes | Steps:
         """Calls of tools, the first of which is the choice's call number `first`."""
 
-    def end(self, index: int, output: Output) -> bytes:
+    def end(self, index: int, output: Output) -> bytes | Steps:
         """The last events of a choice."""
 
-    def complete(self, usage: Usage | None) -> bytes:
+    def complete(self, usage: Usage | None) -> bytes | Steps:
         """The last events of a stream."""
 
-    def failure(self, error: HalimedeError) -> bytes:
+    def failure(self, error: HalimedeError) -> bytes | Steps:
         """The last event of a stream that fails."""
 
 
@@ -131,16 +137,29 @@ class ChoiceReplies:
         """The first chunk of a choice of a chat; nothing for completions."""
         return self._event(index, {"role": "assistant", "content": ""}) if self._chat else b""
 
-    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+    def text(self, index: int, text: str) -> bytes:
         """A chunk of a choice's text."""
-        if not self._chat or logprobs is not None:
-            return self._event(index, {"content": text}, logprobs=logprobs, text=text)
+        if not self._chat:
+            return self._event(index, {}, text=text)
         return b'%b%d,"delta":{"content":%b},"logprobs":null,"finish_reason":null%b' % (
             self._delta,
             index,
             orjson.dumps(text),
             self._plain_end,
         )
+
+    def text_with_logprobs(self, index: int, text: str, logprobs: Any) -> bytes | Steps:
+        """A chunk of a choice's text with its log probabilities."""
+        if has_many(logprobs):
+            return self._text_in_steps(index, text, logprobs)
+        return self._event(index, {"content": text}, logprobs=logprobs, text=text)
+
+    def _text_in_steps(self, index: int, text: str, logprobs: Any) -> Steps:
+        yield
+        content = {"delta": {"content": text}} if self._chat else {"text": text}
+        first, *parts = yield from steps({**content, "logprobs": logprobs, "finish_reason": None})
+        parts.pop()  # the brace that closes, as the one that opens: they are members of a larger object
+        return [b"%b%d,%b" % (self._delta, index, bytes(first)[1:]), *parts, self._plain_end]
 
     def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
         """A chunk with calls of tools, numbered from `first` on if the model has not done so."""

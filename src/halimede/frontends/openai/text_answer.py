@@ -56,11 +56,15 @@ class TextAnswer(ABC):
             return
         try:
             self._pass_on(number, response, final)
-        except HalimedeError as error:
-            self._give_up()
-            self._fail(error)
         except Exception as error:  # whoever responds has other requests to answer
-            self._give_up()
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Answer with an error, and let the model make nothing more."""
+        self._give_up()
+        if isinstance(error, HalimedeError):
+            self._fail(error)
+        else:
             self._exchange.fail(error)
 
     def _give_up(self) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import orjson
 
 from halimede.core.errors import HalimedeError, InternalError
-from halimede.frontends.openai.long_json import ITEMS, Steps, encode
+from halimede.core.tensors import Buffer
+from halimede.frontends.openai.long_json import ITEMS, Steps, encode, steps
 from halimede.frontends.openai.replies import EVENT, EVENT_END, Output, Usage
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -29,7 +30,18 @@ class ResponseReply:
         id: the response's.
     """
 
-    __slots__ = ("_delta", "_finish", "_items", "_logprobs", "_members", "_open", "_sequence", "_text", "id")
+    __slots__ = (
+        "_delta",
+        "_finish",
+        "_is_long",
+        "_items",
+        "_logprobs",
+        "_members",
+        "_open",
+        "_sequence",
+        "_text",
+        "id",
+    )
 
     def __init__(self, model: str, repeated: dict[str, Any], request_id: str = "") -> None:
         self.id = f"resp_{request_id}" if request_id else _identifier("resp")
@@ -47,6 +59,7 @@ class ResponseReply:
         self._logprobs: list[Any] = []
         self._delta = b""
         self._finish = ""
+        self._is_long = False  # an item has many log probabilities
 
     def whole(self, outputs: Sequence[Output], usage: Usage | None) -> bytes | Steps:
         """The reply that is not streamed; with many log probabilities, what makes it in steps."""
@@ -76,27 +89,47 @@ class ResponseReply:
     def begin(self, index: int) -> bytes:
         """The first events of a stream; `index` is that of its only choice, here and below."""
         document = self._document("in_progress", [], "", None)
-        return self._event("response.created", response=document) + self._event(
-            "response.in_progress", response=document
+        return _encoded(
+            self._event("response.created", response=document),
+            self._event("response.in_progress", response=document),
         )
 
-    def text(self, index: int, text: str, logprobs: Any = None) -> bytes:
+    def text(self, index: int, text: str) -> bytes:
         """A piece of the text."""
         began = b"" if self._open else self._begin_message()
         self._text.append(text)
-        new = _converted(_content(logprobs))
-        self._logprobs += new
-        self._sequence += 1
-        return b'%b%b%d,"delta":%b,"logprobs":%b}%b' % (
-            began,
-            self._delta,
-            self._sequence - 1,
-            orjson.dumps(text),
-            orjson.dumps(new) if new else b"[]",
-            EVENT_END,
-        )
+        return b'%b%b,"logprobs":[]}%b' % (began, self._piece(text), EVENT_END)
 
-    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes:
+    def text_with_logprobs(self, index: int, text: str, logprobs: Any) -> bytes | Steps:
+        """A piece of the text, with its log probabilities."""
+        content = _content(logprobs)
+        if len(content) > ITEMS:
+            return self._text_in_steps(text, content)
+        began = b"" if self._open else self._begin_message()
+        self._text.append(text)
+        new = _converted(content)
+        self._logprobs += new
+        return b'%b%b,"logprobs":%b}%b' % (began, self._piece(text), orjson.dumps(new), EVENT_END)
+
+    def _text_in_steps(self, text: str, content: list[Any]) -> Steps:
+        parts: list[Buffer] = [b"" if self._open else self._begin_message()]
+        self._text.append(text)
+        parts.append(self._piece(text))
+        before = b',"logprobs":['
+        for start in range(0, len(content), ITEMS):
+            new = _converted(content[start : start + ITEMS])
+            self._logprobs += new
+            parts += [before, orjson.dumps(new)[1:-1]]
+            before = b","
+            yield
+        return [*parts, b"]}", EVENT_END]
+
+    def _piece(self, text: str) -> bytes:
+        """The event with a piece of the text, but for its last member and its end."""
+        self._sequence += 1
+        return b'%b%d,"delta":%b' % (self._delta, self._sequence - 1, orjson.dumps(text))
+
+    def tool_calls(self, index: int, calls: list[Any], first: int) -> bytes | Steps:
         """Calls of functions, each an item of its own; `first` is the number of calls before."""
         new = [_call_item(call) for call in calls]
         events = self._end_message("completed")
@@ -105,34 +138,32 @@ class ResponseReply:
             added = {**item, "status": "in_progress", "arguments": ""}
             self._items.append(item)
             arguments = "response.function_call_arguments"
-            events += self._event(
-                "response.output_item.added", output_index=place["output_index"], item=added
-            )
-            events += self._event(f"{arguments}.delta", **place, delta=item["arguments"])
-            events += self._event(
-                f"{arguments}.done", **place, name=item["name"], arguments=item["arguments"]
-            )
-            events += self._event("response.output_item.done", output_index=place["output_index"], item=item)
-        return events
+            events += [
+                self._event("response.output_item.added", output_index=place["output_index"], item=added),
+                self._event(f"{arguments}.delta", **place, delta=item["arguments"]),
+                self._event(f"{arguments}.done", **place, name=item["name"], arguments=item["arguments"]),
+                self._event("response.output_item.done", output_index=place["output_index"], item=item),
+            ]
+        return self._made(events)
 
-    def end(self, index: int, output: Output) -> bytes:
+    def end(self, index: int, output: Output) -> bytes | Steps:
         """The output has ended."""
         self._finish = output.finish
         began = b"" if self._open or self._items else self._begin_message()
-        return began + self._end_message(_status(output.finish))
+        return self._made(self._end_message(_status(output.finish)), began)
 
-    def complete(self, usage: Usage | None) -> bytes:
+    def complete(self, usage: Usage | None) -> bytes | Steps:
         """The last event of a stream."""
         status = _status(self._finish)
         document = self._document(status, self._items, self._finish, usage)
-        return self._event(f"response.{status}", response=document)
+        return self._made([self._event(f"response.{status}", response=document)])
 
-    def failure(self, error: HalimedeError) -> bytes:
+    def failure(self, error: HalimedeError) -> bytes | Steps:
         """The last event of a stream that fails."""
         document = self._document("failed", self._items, "", None)
         code = "server_error" if error.code.http_status >= 500 else "invalid_prompt"
         document["error"] = {"code": code, "message": error.message}
-        return self._event("response.failed", response=document)
+        return self._made([self._event("response.failed", response=document)])
 
     def _begin_message(self) -> bytes:
         self._open = True
@@ -143,29 +174,36 @@ class ResponseReply:
         self._items.append(item)
         head = orjson.dumps({"type": _DELTA, **place})[:-1]
         self._delta = b'event: %b\n%b%b,"sequence_number":' % (_DELTA.encode(), EVENT, head)
-        added = self._event("response.output_item.added", output_index=place["output_index"], item=item)
-        return added + self._event("response.content_part.added", **place, part=_part("", []))
+        return _encoded(
+            self._event("response.output_item.added", output_index=place["output_index"], item=item),
+            self._event("response.content_part.added", **place, part=_part("", [])),
+        )
 
-    def _end_message(self, status: str) -> bytes:
-        """The last events of the message that has begun; nothing if none has."""
+    def _end_message(self, status: str) -> list[dict[str, Any]]:
+        """The last events of the message that has begun; none if none has."""
         if not self._open:
-            return b""
+            return []
         self._open = False
+        self._is_long = self._is_long or len(self._logprobs) > ITEMS
         text = "".join(self._text)
         part = _part(text, self._logprobs)
         item = self._items[-1]
         place = {"item_id": item["id"], "output_index": len(self._items) - 1, "content_index": 0}
         item |= {"status": status, "content": [part]}
-        return (
-            self._event("response.output_text.done", **place, text=text, logprobs=self._logprobs)
-            + self._event("response.content_part.done", **place, part=part)
-            + self._event("response.output_item.done", output_index=place["output_index"], item=item)
-        )
+        return [
+            self._event("response.output_text.done", **place, text=text, logprobs=self._logprobs),
+            self._event("response.content_part.done", **place, part=part),
+            self._event("response.output_item.done", output_index=place["output_index"], item=item),
+        ]
 
-    def _event(self, kind: str, **members: Any) -> bytes:
-        document = {"type": kind, "sequence_number": self._sequence, **members}
+    def _event(self, kind: str, **members: Any) -> dict[str, Any]:
+        """The next event."""
         self._sequence += 1
-        return b"event: %b\n%b%b%b" % (kind.encode(), EVENT, orjson.dumps(document), EVENT_END)
+        return {"type": kind, "sequence_number": self._sequence - 1, **members}
+
+    def _made(self, events: list[dict[str, Any]], before: bytes = b"") -> bytes | Steps:
+        """Events behind others, encoded; what encodes them in steps if the items have many log probabilities."""
+        return _encoded_in_steps(before, events) if self._is_long else before + _encoded(*events)
 
     def _document(
         self, status: str, items: list[dict[str, Any]], finish: str, usage: Usage | None
@@ -179,6 +217,23 @@ class ResponseReply:
             "output": items,
             "usage": None if usage is None else _usage(usage),
         }
+
+
+def _encoded(*events: dict[str, Any]) -> bytes:
+    return b"".join(b"%b%b%b" % (_head(event), orjson.dumps(event), EVENT_END) for event in events)
+
+
+def _encoded_in_steps(before: bytes, events: list[dict[str, Any]]) -> Steps:
+    parts: list[Buffer] = [before]
+    for event in events:
+        encoded = yield from steps(event)
+        parts += [_head(event), *encoded, EVENT_END]
+        yield
+    return parts
+
+
+def _head(event: dict[str, Any]) -> bytes:
+    return b"event: %b\n%b" % (event["type"].encode(), EVENT)
 
 
 def _identifier(kind: str) -> str:
