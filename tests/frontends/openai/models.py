@@ -152,6 +152,8 @@ class TritonPythonModel:
                 told = {"token": "x", "logprob": -0.5, "bytes": None, "top_logprobs": []}
                 count = 5000 if "many tokens" in json.dumps(given) else 1
                 logs = json.dumps({"content": [told] * count}).encode()
+                if "cut" in json.dumps(given):
+                    logs = logs[:-1]
             responses.append(pb_utils.InferenceResponse([
                 pb_utils.Tensor("ANSWER", np.array([json.dumps(given).encode()], object)),
                 pb_utils.Tensor("CALLS", np.array([calls], object)),

@@ -220,6 +220,14 @@ def test_events_after_many_log_probabilities_keep_their_order(client: OpenAI) ->
         assert [each.bytes for each in event.logprobs] == [[120]] * 5000
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("said", ["cut", "many tokens cut"])
+def test_log_probabilities_that_are_no_json_are_an_error(client: OpenAI, said: str, stream: bool) -> None:
+    messages: Any = [{"role": "user", "content": said}]
+    with pytest.raises(openai.InternalServerError, match="'LOGS' is not JSON"):
+        client.chat.completions.create(model="tools", messages=messages, logprobs=True, stream=stream)
+
+
 def test_tokens_are_counted_with_the_tokenizer_of_the_model(client: OpenAI) -> None:
     reply = client.completions.create(model="plain", prompt=["one two three", "four"])
     assert [choice.text for choice in reply.choices] == ["one two three", "four"]

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from halimede.core.errors import InternalError
 from halimede.frontends.openai import long_json
-from halimede.frontends.openai.long_json import ITEMS, STEP_BYTES, Steps, encode
+from halimede.frontends.openai.long_json import ITEMS, STEP_BYTES, Steps, encode, read
 from halimede.frontends.openai.replies import ChoiceReplies, Output, Replies, Usage
 from halimede.frontends.openai.responses.reply import ResponseReply
 from halimede.frontends.openai.text_request import TextRequest
 
 TOKENS = 5000
+FEWER = 1000
 
 
 def token(number: int) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def is_in_steps(parts: bytes | Steps) -> bytes:
 
 @pytest.mark.parametrize("call", ["chat", "completions"])
 def test_events_with_many_log_probabilities_are_made_in_steps(call: str) -> None:
-    content = [token(number) for number in range(TOKENS)]
+    content = [token(number) for number in range(FEWER)]
     logprobs: Any = {"content": content}
     if call == "completions":
         logprobs = {"tokens": [each["token"] for each in content], "top_logprobs": content}
@@ -123,15 +124,15 @@ def test_events_with_many_log_probabilities_are_made_in_steps(call: str) -> None
 
 
 def test_all_events_of_a_response_with_many_log_probabilities_are_made_in_steps() -> None:
-    content = [token(number) for number in range(TOKENS)]
+    content = [token(number) for number in range(FEWER)]
     output = Output("a text", "stop", [], {"content": content})
 
     def stream(pieces: int) -> list[dict[str, Any]]:
         """The events of a reply whose text comes in so many pieces."""
         reply = replies("responses")
-        size = TOKENS // pieces
+        size = FEWER // pieces
         found = reply.begin(0)
-        for start in range(0, TOKENS, size):
+        for start in range(0, FEWER, size):
             some = reply.text_with_logprobs(0, "ab", {"content": content[start : start + size]})
             found += some if isinstance(some, bytes) else is_in_steps(some)
         for last in (reply.end(0, output), reply.complete(None)):
@@ -153,14 +154,63 @@ def test_all_events_of_a_response_with_many_log_probabilities_are_made_in_steps(
         completed["response"]["output"][0]["content"][0]["logprobs"],
     ]
     assert found == [content] * 5
-    assert stream(TOKENS // ITEMS)[-2]["item"]["content"][0]["logprobs"] == content
+    assert stream(FEWER // ITEMS)[-2]["item"]["content"][0]["logprobs"] == content
 
 
 def test_failure_after_many_log_probabilities_is_told_in_steps() -> None:
     reply = replies("responses")
-    first = reply.text_with_logprobs(0, "a", {"content": [token(number) for number in range(TOKENS)]})
+    first = reply.text_with_logprobs(0, "a", {"content": [token(number) for number in range(FEWER)]})
     is_in_steps(first)
     calls = [{"function": {"name": "look"}}]
     assert events(is_in_steps(reply.tool_calls(0, calls, 0)))[-1]["item"]["name"] == "look"
     [failed] = events(is_in_steps(reply.failure(InternalError("lost"))))
     assert (failed["type"], failed["response"]["error"]["message"]) == ("response.failed", "lost")
+
+
+def read_all(data: bytes) -> tuple[Any, int]:
+    """What JSON says, with its fragments as values, and in how many steps it was read."""
+    reading, count = read(data), 0
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return json.loads(orjson.dumps(end.value)), count
+        count += 1
+
+
+@given(VALUES, st.booleans())
+def test_what_is_read_in_steps_is_what_the_library_reads(value: Any, spaced: bool) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=2 if spaced else None).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_json, "_READ_STEP_BYTES", 2)
+        assert read_all(text)[0] == value
+
+
+@given(VALUES, st.data())
+def test_what_is_not_json_is_refused_in_steps_too(value: Any, data: st.DataObject) -> None:
+    text = json.dumps(value)
+    cut = data.draw(st.integers(0, len(text)))
+    broken = text[:cut] + data.draw(st.sampled_from(("", ",", "]", "}", '"', "x", " 1"))) + text[cut + 1 :]
+    try:
+        expected = orjson.loads(broken)
+    except orjson.JSONDecodeError:
+        with pytest.raises(ValueError, match=r"."):
+            read_all(broken.encode())
+    else:
+        assert read_all(broken.encode())[0] == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"[NaN]", b"[[-Infinity]]", b"[\xff]", b"", b" ", b"{1: 2}", b'{"a" 1}', b"{}{}"]
+)
+def test_odd_texts_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_all(data)
+
+
+def test_long_json_is_read_in_small_steps() -> None:
+    document = {"prompt": {"logprobs": {"content": [token(number) for number in range(FEWER)]}}}
+    data = orjson.dumps(document)
+    found, count = read_all(data)
+    assert found == document
+    assert count > len(data) // 20_000

@@ -1,11 +1,14 @@
 """One choice of a reply, as the model's responses come."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
+from halimede.core.errors import InternalError
 from halimede.core.requests import InferResponse
 from halimede.core.stop_words import StopWords
+from halimede.frontends.openai.long_json import READ_BYTES
+from halimede.frontends.openai.long_json import read as read_json
 from halimede.frontends.openai.profile import PROMPT, PROMPT_LOGPROBS, Profile
 from halimede.frontends.openai.replies import Output
 from halimede.frontends.openai.tensors import count_of, json_of, text_bytes, text_of
@@ -16,6 +19,14 @@ _LOGPROBS: Final = frozenset(("logprobs", "return_logprobs"))
 
 _NO_REASON: Final = frozenset(("", "None"))
 """What models give as the reason before the last response."""
+
+READ_IN_STEPS: Final = frozenset(("logprobs", PROMPT, PROMPT_LOGPROBS))
+"""Outputs of JSON that may be long."""
+
+Read = Mapping[str, Any]
+"""Output → its value, of outputs of JSON that were read in steps."""
+
+NOTHING_READ: Final[Read] = {}
 
 
 class Choice:
@@ -82,8 +93,25 @@ class Choice:
         self.finish = ""
         self.stop_word = ""
 
-    def take(self, response: InferResponse) -> str:
+    def read_in_steps(self, response: InferResponse) -> "Generator[None, None, Read] | None":
+        """What reads the JSON of a response that is long, for `take`; None if none is.
+
+        Raises (in a step):
+            InternalError: an output is not what it should be.
+        """
+        long = {}
+        for field, spec in self._profile.outputs.items():
+            told = response.outputs.get(spec.name) if field in READ_IN_STEPS else None
+            if told is not None and told.byte_size > READ_BYTES:
+                long[spec.name] = text_bytes(told)
+        return _read_all(long) if long else None
+
+    def take(self, response: InferResponse, read: "Read" = NOTHING_READ) -> str:
         """The text that a response adds, after the prompt if it repeats that. A cut character waits for its rest.
+
+        Args:
+            response: the response.
+            read: its JSON that was read in steps.
 
         Raises:
             InternalError: an output is not what it should be.
@@ -115,11 +143,11 @@ class Choice:
                 self.new_calls = calls if isinstance(calls, list) else []
                 self.tool_calls += self.new_calls
             elif field == "logprobs" and _LOGPROBS & self._profile.inputs.keys():
-                self.new_logprobs = json_of(spec.name, told)
+                self.new_logprobs = read[spec.name] if spec.name in read else json_of(spec.name, told)
             elif field == PROMPT:
-                prompt = json_of(spec.name, told)
+                prompt = read[spec.name] if spec.name in read else json_of(spec.name, told)
             elif field == PROMPT_LOGPROBS:
-                self.prompt_logprobs = json_of(spec.name, told)
+                self.prompt_logprobs = read[spec.name] if spec.name in read else json_of(spec.name, told)
         if prompt is not None:
             self._before = len(prompt["text"])
             text = prompt["text"] + text
@@ -164,6 +192,16 @@ class Choice:
     def output(self) -> Output:
         """The whole of it."""
         return Output(self.text, self.finish, self.tool_calls, self.logprobs, self.prompt_logprobs)
+
+
+def _read_all(long: Mapping[str, bytes]) -> "Generator[None, None, Read]":
+    values = {}
+    for name, text in long.items():
+        try:
+            values[name] = yield from read_json(text)
+        except ValueError:
+            raise InternalError(f"the model's output '{name}' is not JSON") from None
+    return values
 
 
 def _moved(logprobs: Any, characters: int) -> Any:

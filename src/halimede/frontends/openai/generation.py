@@ -13,7 +13,7 @@ from halimede.frontends.http.answers import AnswerInSteps
 from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
-from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.choice import NOTHING_READ, Choice, Read
 from halimede.frontends.openai.errors import respond_error
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.long_json import Steps
@@ -65,14 +65,16 @@ class Generation(TextAnswer):
         """
         self._run(self._replies.id, self._asked.inputs, pattern)
 
-    def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
+    def _pass_on(
+        self, number: int, response: InferResponse | None, final: bool, read: Read = NOTHING_READ
+    ) -> None:
         choice = self._choices[number]
         if choice.ended:
             return
         if response is not None:
             if response.error is not None:
                 raise client_error(response.error, self._asked.source, self._asked.sent)
-            text = choice.take(response)
+            text = choice.take(response, read)
             if self._asked.stream:
                 self._write_text(number, choice, text)
         if final or choice.stopped:
@@ -139,21 +141,20 @@ class Generation(TextAnswer):
             if part:
                 stream.write(part)
         try:
-            self._take_up(waiting)
+            self._put_all(waiting)
         except Exception as error:  # in a callback of the loop, nobody else would answer
             self._failed(error)
         self._room()
 
-    def _take_up(self, waiting: deque[Callable[[], None]]) -> None:
+    def _put_all(self, waiting: deque[Callable[[], None]]) -> None:
         while waiting and self._waiting is None:
             waiting.popleft()()
         if self._waiting is not None:
             self._waiting += waiting
 
     def _room(self) -> None:
-        """Let the model go on, unless events are still being made."""
-        if self._waiting is None and not self._over and self._stream is not None and not self._stream.full:
-            self._requests.drain()
+        if self._waiting is None and not self._over:
+            super()._room()
 
     def _fail(self, error: HalimedeError) -> None:
         if self._stream is None:

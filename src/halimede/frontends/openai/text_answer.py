@@ -1,14 +1,17 @@
 """What all answers of text share: choices that run on a model, until each has ended, one fails, or nobody waits."""
 
 from abc import ABC, abstractmethod
+from collections import deque
+from functools import partial
 
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.engine import Engine
+from halimede.frontends.http.answers import AnswerInSteps
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.http.transport.streaming import ResponseStream
-from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.choice import NOTHING_READ, READ_IN_STEPS, Choice, Read
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.requests import Requests
 from halimede.frontends.restrictions import HeaderPattern
@@ -34,6 +37,8 @@ class TextAnswer(ABC):
         self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
         self._stream: ResponseStream | None = None
         self._over = False
+        self._may_be_long = not READ_IN_STEPS.isdisjoint(known.profile.outputs)
+        self._later: deque[tuple[int, InferResponse | None, bool]] | None = None  # while one before is read
 
     def _run(self, request_id: str, inputs: list[dict[str, Tensor]], pattern: HeaderPattern | None) -> None:
         """Have the model run it.
@@ -55,6 +60,8 @@ class TextAnswer(ABC):
             self._give_up()
             return
         try:
+            if self._may_be_long and self._is_read_in_steps(number, response, final):
+                return
             self._pass_on(number, response, final)
         except Exception as error:  # whoever responds has other requests to answer
             self._failed(error)
@@ -67,6 +74,50 @@ class TextAnswer(ABC):
         else:
             self._exchange.fail(error)
 
+    def _is_read_in_steps(self, number: int, response: InferResponse | None, final: bool) -> bool:
+        """Whether a response has to wait, for its own JSON to be read or for one before it; the model waits too."""
+        if self._later is not None:
+            self._later.append((number, response, final))
+            self._requests.congest()
+            return True
+        if response is None or response.error is not None:
+            return False
+        reading = self._choices[number].read_in_steps(response)
+        if reading is None:
+            return False
+        self._later = deque()
+        self._requests.congest()
+        AnswerInSteps(
+            self._exchange,
+            reading,
+            partial(self._was_read, number, response, final),
+            lambda _, error: self._failed(error),
+        ).take()
+        return True
+
+    def _was_read(self, number: int, response: InferResponse, final: bool, read: Read) -> None:
+        """Go on with a response whose JSON is read, and with those that have come meanwhile."""
+        later, self._later = self._later, None
+        assert later is not None, "what comes while JSON is read waits"
+        try:
+            self._pass_on(number, response, final, read)
+        except Exception as error:  # in a callback of the loop, nobody else would answer
+            self._failed(error)
+        self._take_up(later)
+
+    def _take_up(self, later: deque[tuple[int, InferResponse | None, bool]]) -> None:
+        while later and self._later is None:
+            self._take(*later.popleft())
+        if self._later is not None:
+            self._later += later
+        elif not self._over:
+            self._room()
+
+    def _room(self) -> None:
+        """Let the model go on, if there is room."""
+        if self._stream is None or not self._stream.full:
+            self._requests.drain()
+
     def _give_up(self) -> None:
         self._over = True
         self._requests.cancel()
@@ -76,8 +127,10 @@ class TextAnswer(ABC):
         stream.end()
 
     @abstractmethod
-    def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
-        """A response for a choice, while the client waits."""
+    def _pass_on(
+        self, number: int, response: InferResponse | None, final: bool, read: Read = NOTHING_READ
+    ) -> None:
+        """A response for a choice, while the client waits; its JSON that was read in steps."""
 
     @abstractmethod
     def _fail(self, error: HalimedeError) -> None:

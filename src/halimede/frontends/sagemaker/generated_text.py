@@ -10,8 +10,9 @@ from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import RespondError
 from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.openai.choice import Choice
+from halimede.frontends.openai.choice import NOTHING_READ, Choice, Read
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.long_json import object_of
 from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.restrictions import HeaderPattern
 from halimede.frontends.sagemaker.prompts import Prompts
@@ -31,7 +32,7 @@ def _tokens_of(logprobs: Any) -> list[_Token]:
     """The tokens of log probabilities as vLLM's backend tells them: of each token, an object by ids, its own first."""
     tokens = []
     for entry in logprobs if isinstance(logprobs, list) else ():
-        token, told = next(iter(entry.items()))
+        token, told = next(iter(object_of(entry).items()))
         tokens.append(_Token(int(token), told.get("decoded_token") or "", told.get("logprob")))
     return tokens
 
@@ -72,7 +73,9 @@ class GeneratedText(TextAnswer):
         """
         self._run("", self._prompts.asked.inputs, pattern)
 
-    def _pass_on(self, number: int, response: InferResponse | None, final: bool) -> None:
+    def _pass_on(
+        self, number: int, response: InferResponse | None, final: bool, read: Read = NOTHING_READ
+    ) -> None:
         choice = self._choices[number]
         if choice.ended:
             return
@@ -80,7 +83,7 @@ class GeneratedText(TextAnswer):
         if response is not None:
             if response.error is not None:
                 raise response.error
-            text = choice.take(response)
+            text = choice.take(response, read)
         over = final or choice.stopped
         if over:
             text += choice.end()
@@ -163,7 +166,7 @@ class GeneratedText(TextAnswer):
         if stream is None:
             kind = EVENT_STREAM if self._prompts.form.events else LINES
             stream = self._stream = self._exchange.stream(200, kind)
-            stream.on_room = self._requests.drain
+            stream.on_room = self._room
         text = orjson.dumps(document)
         stream.write(b"data:" + text + b"\n\n" if self._prompts.form.events else text + b"\n")
 

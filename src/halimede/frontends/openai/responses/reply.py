@@ -9,7 +9,7 @@ import orjson
 
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.tensors import Buffer
-from halimede.frontends.openai.long_json import ITEMS, Steps, encode, steps
+from halimede.frontends.openai.long_json import ITEMS, Steps, encode, object_of, steps
 from halimede.frontends.openai.replies import EVENT, EVENT_END, Output, Usage
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -283,11 +283,14 @@ def _content(logprobs: Any) -> list[Any]:
 
 def _converted(content: list[Any]) -> list[Any]:
     """Log probabilities of a chat as those of a text; bytes of tokens are told, even if the model does not."""
-    return [
-        {**_with_bytes(each), "top_logprobs": [_with_bytes(top) for top in each.get("top_logprobs") or ()]}
-        for each in content
-        if isinstance(each, dict)
-    ]
+    converted: list[Any] = []
+    for item in content:
+        each = object_of(item)
+        if isinstance(each, dict):
+            tops = [_with_bytes(top) for top in each.get("top_logprobs") or ()]
+            told = {**_with_bytes(each), "top_logprobs": tops}
+            converted.append(told if each is item else orjson.Fragment(orjson.dumps(told)))
+    return converted
 
 
 def _with_bytes(each: dict[str, Any]) -> dict[str, Any]:
