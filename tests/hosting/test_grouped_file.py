@@ -1,10 +1,13 @@
 """A file whose changes are written together: what goes wrong with one change is nobody else's business."""
 
+import asyncio
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from halimede.hosting import grouped_file
 from halimede.hosting.errors import ApiError
 from halimede.hosting.grouped_file import GroupedFile
 from tests.hosting.control.fakes import on_loop
@@ -66,3 +69,47 @@ def test_changes_are_written_after_others_could_not_be(tmp_path: Path, value: ob
         await file.close()
 
     run()
+
+
+@pytest.mark.parametrize("value", [1 << 64, "twice", object()], ids=["overflow", "conflict", "type"])
+def test_changes_that_came_with_one_that_cannot_be_made_are_made(tmp_path: Path, value: object) -> None:
+    @on_loop
+    async def run() -> None:
+        file = await opened(tmp_path)
+        wrong = [(INSERT, (1,))] if value == "twice" else [(INSERT, (value,))]
+        outcomes = await asyncio.gather(
+            file.changed((INSERT, (1,))),
+            file.changed((INSERT, (5,)), *wrong),
+            file.changed(),
+            file.changed((INSERT, (2,))),
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in outcomes] == [type(None), ApiError, type(None), type(None)]
+        assert await numbers(file) == [1, 2]
+        await file.close()
+
+    run()
+
+
+def test_a_disk_that_cannot_be_written_is_tried_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def commit(_: sqlite3.Connection, changes: Sequence[object]) -> None:
+        tried.append(len(changes))
+        raise sqlite3.OperationalError("database or disk is full")
+
+    @on_loop
+    async def run() -> None:
+        file = await opened(tmp_path)
+        monkeypatch.setattr(grouped_file, "_commit", commit)
+        outcomes = await asyncio.gather(
+            *(file.changed((INSERT, (number,))) for number in range(3)), return_exceptions=True
+        )
+        assert all("disk is full" in str(outcome) for outcome in outcomes)
+        monkeypatch.undo()
+        await file.close()
+
+    run()
+    assert tried == [3]

@@ -1,6 +1,7 @@
 """An SQLite file whose changes are written together: one `fsync` for all that come while others are being written.
 
-Whoever makes a change is told when it is on disk.
+Whoever makes a change is told when it is on disk. A change that cannot be made, unlike a disk that cannot be written,
+concerns nobody else: then those that came together are made one after another.
 """
 
 import asyncio
@@ -47,8 +48,7 @@ class GroupedFile:
         self._words = words
         self._thread = ThreadPoolExecutor(1, f"halimede-{path.stem}")
         self._connection: sqlite3.Connection | None = None
-        self._changes: list[Change] = []
-        self._waiting: list[OnWritten] = []
+        self._waiting: list[tuple[OnWritten, Sequence[Change]]] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -91,8 +91,7 @@ class GroupedFile:
 
     def change(self, on_written: OnWritten, *changes: Change) -> None:
         """Make changes, all or none of them, after those that were asked for before."""
-        self._changes += changes
-        self._waiting.append(on_written)
+        self._waiting.append((on_written, changes))
         if self._writing is None:
             self._writing = background.start(f"writing {self._path}", self._write())
 
@@ -116,22 +115,32 @@ class GroupedFile:
     async def _write(self) -> None:
         """Write what there is, and what has come meanwhile."""
         while self._waiting:  # some may have no changes, and wait for those before
-            changes, self._changes = self._changes, []
             waiting, self._waiting = self._waiting, []
-            refusal: ApiError | None = None
-            try:
-                await self._run(lambda connection: _commit(connection, changes))  # noqa: B023 - awaited here
-            except ApiError as error:
-                refusal = error
-            except Exception as error:  # of these changes, and those that follow are to be written
-                logger.exception("%s cannot be written", self._path)
-                refusal = ApiError("InternalFailure", f"{self._path} cannot be written: {error!r}", 500)
-            for on_written in waiting:
+            refusals = await self._refusals([changes for _, changes in waiting])
+            for (on_written, _), refusal in zip(waiting, refusals, strict=True):
                 try:
                     on_written(refusal)
                 except Exception:  # of one who waits; the others are to hear of it too
                     logger.exception("%s is written, but what was to be done then failed", self._path)
         self._writing = None
+
+    async def _refusals(self, groups: Sequence[Sequence[Change]]) -> Sequence[ApiError | None]:
+        """Write the changes of all; why those of each cannot be made, None if they are."""
+        refusal = await self._refusal([change for changes in groups for change in changes])
+        if refusal is None or len(groups) == 1 or isinstance(refusal.__cause__, sqlite3.OperationalError):
+            return [refusal] * len(groups)
+        return [await self._refusal(changes) for changes in groups]
+
+    async def _refusal(self, changes: Sequence[Change]) -> ApiError | None:
+        """Write changes, all or none of them: why they cannot be made, None if they are."""
+        try:
+            await self._run(lambda connection: _commit(connection, changes))
+        except ApiError as error:
+            return error
+        except Exception as error:  # of these changes, and those that follow are to be written
+            logger.exception("%s cannot be written", self._path)
+            return ApiError("InternalFailure", f"{self._path} cannot be written: {error!r}", 500)
+        return None
 
     async def rows(self, statement: str, *values: object) -> Sequence[Values]:
         """What a query finds.
@@ -147,7 +156,7 @@ class GroupedFile:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
         except sqlite3.Error as error:
             msg = f"{self._path}, which holds {self._words}, cannot be read or written: {error}"
-            raise ApiError("InternalFailure", msg, 500) from None
+            raise ApiError("InternalFailure", msg, 500) from error
 
 
 def _commit(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
