@@ -107,10 +107,14 @@ class _Model:
         named = zip(self.signature.outputs, arrays, strict=True)
         return self.triton.InferenceResponse([self.triton.Tensor(value.name, each) for value, each in named])
 
-    def failure(self, error: Exception) -> Any:
+    def failures(self, error: Exception, requests: Sequence[Any]) -> list[Any]:
+        """The responses to requests of a call that failed: whose mistake it was is not known if they are several."""
+        return [self.failure(error, is_shared=len(requests) > 1)] * len(requests)
+
+    def failure(self, error: Exception, *, is_shared: bool = False) -> Any:
         """The response with an error: the caller's if it is a ValueError of the function, else the function's."""
         told, code = str(error), self.triton.TritonError.INTERNAL
-        if isinstance(error, ValueError) and self._is_raised_here(error):
+        if isinstance(error, ValueError) and self._is_raised_here(error) and not is_shared:
             code = self.triton.TritonError.INVALID_ARG
         elif not isinstance(error, ResultError):
             told = f"{type(error).__name__}: {error}"
@@ -166,7 +170,7 @@ class _BatchModel(_Model):
         except Exception as error:
             if self.is_repeated(requests):
                 return [each for request in requests for each in self.execute([request])]
-            return [self.failure(error)] * len(requests)
+            return self.failures(error, requests)
 
 
 class _AsyncBatchModel(_Model):
@@ -179,7 +183,7 @@ class _AsyncBatchModel(_Model):
         except Exception as error:
             if self.is_repeated(requests):
                 return [each for request in requests for each in await self.execute([request])]
-            return [self.failure(error)] * len(requests)
+            return self.failures(error, requests)
 
 
 class _StreamModel(_Model):
