@@ -1,10 +1,13 @@
 """Tasks that nobody waits for: none ends unheard."""
 
+import ast
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
+import halimede
 from halimede.core import background
 from halimede.core.errors import UnavailableError
 from tests.support.waiting import wait_until_async
@@ -119,3 +122,45 @@ def test_only_unforeseen_errors_of_a_task_that_was_left_are_logged(caplog: pytes
 
     asyncio.run(run())
     assert caplog.messages == ["loading failed"]
+
+
+HEARD = {
+    "api/models.py": "its callback answers who asked",
+    "bench/worker.py": "a client's connection; the loop logs what is not foreseen",
+    "cli/process.py": "the server's start and end wait for them",
+    "engine/lifecycle/lifecycle.py": "the end of the server waits for them",
+    "engine/lifecycle/operations.py": "who asked waits, or `log_unforeseen`",
+    "engine/memory/demands.py": "who asked waits, and `log_unforeseen`",
+    "engine/memory/room.py": "gathered by who waits for room",
+    "frontends/grpc/on_demand.py": "answers the call with any error",
+    "frontends/grpc/service.py": "answers the call with any error",
+    "frontends/http/answers.py": "answers the exchange with any error",
+    "hosting/api/tasks.py": "answers the request with any error",
+    "hosting/control/rollout.py": "the step of the rollout waits for them",
+    "hosting/control/slot.py": "the slot waits for them",
+    "hosting/each_second.py": "logs any error, and is waited for",
+    "hosting/store/object_store.py": "waited for, even by who is cancelled",
+    "hosting/store/remote_place.py": "gathered",
+    "hosting/store/upload_operations.py": "the request waits for it",
+    "hosting/substrates/ray/actor.py": "who asks the actor waits for them",
+    "hosting/substrates/ray/engine.py": "the call waits for them",
+    "hosting/substrates/ray/substrate.py": "waits of events, which do not fail",
+    "hosting/transform/exchange.py": "fails the answer that is waited for",
+    "hosting/transform/run.py": "the job waits for them",
+    "hosting/transform/transformation.py": "the object's writer waits for them",
+    "repository/cloud/downloads.py": "gathered",
+    "workers/call_server.py": "answers the model with any error",
+    "workers/in_server/runtime.py": "answers the model with any error",
+}
+"""Module that makes tasks by itself → who hears of their failures."""
+
+
+def test_each_task_is_started_here_or_has_somebody_who_hears_of_its_failure() -> None:
+    package = Path(halimede.__file__).parent
+    found = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            made = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if made and node.func.attr in ("create_task", "ensure_future"):  # type: ignore[attr-defined]
+                found.add(str(path.relative_to(package)))
+    assert found - {"core/background.py"} == HEARD.keys()

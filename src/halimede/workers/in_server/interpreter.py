@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
@@ -117,7 +118,7 @@ class InterpreterWatch:
 
     def _watch(self) -> None:
         path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        if path.exists():
+        with suppress(OSError):  # there may be none, or no descriptor for it
             self._statistics = os.open(path, os.O_RDONLY)
         while True:
             self._busy.wait()
