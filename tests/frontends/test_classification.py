@@ -4,7 +4,7 @@ import pytest
 from halimede.core.datatypes import BF16, BOOL, BYTES, FP16, FP32, INT8, UINT64, Datatype
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Array, Tensor
-from halimede.frontends.classification import classify
+from halimede.frontends.classification import classify, classify_in_steps, takes_steps
 
 
 def tensor(datatype: Datatype, values: object) -> Tensor:
@@ -79,3 +79,26 @@ def test_more_classes_than_are_soon_written_are_refused() -> None:
 def test_huge_output_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="classification output tensor too large"):
         classify(tensor(INT8, np.zeros(1_000_001)), 1, [], batched=False)
+
+
+@pytest.mark.parametrize(("shape", "count"), [((1, 100_000), 100_000), ((100_000, 1), 1), ((1000, 1000), 5)])
+def test_many_classes_are_found_in_steps(shape: tuple[int, int], count: int) -> None:
+    output = tensor(FP32, np.arange(shape[0] * shape[1]).reshape(shape))
+    assert takes_steps(output, count)
+    steps, taken = classify_in_steps(output, count, [], batched=True), 0
+    try:
+        while True:
+            next(steps)
+            taken += 1
+    except StopIteration as end:
+        classes = end.value.array
+    assert taken >= classes.size // 5000
+    last = shape[1] - 1
+    assert classes.shape == (shape[0], min(count, shape[1]))
+    assert classes[0, 0] == b"%f:%d" % (last, last)
+    assert classes[-1, 0] == b"%f:%d" % (shape[0] * shape[1] - 1, last)
+
+
+def test_few_classes_are_found_at_once() -> None:
+    assert not takes_steps(tensor(FP32, np.zeros((8, 1000))), 5)
+    assert not takes_steps(tensor(FP32, np.zeros((1, 1000))), 1000)

@@ -229,3 +229,19 @@ def test_output_in_a_region_stands_beside_one_that_is_not() -> None:
         assert "parameters" not in document["outputs"][0]
         assert data == np.array(values, np.float32).tobytes()
         assert encoded[1] == "application/octet-stream"
+
+
+def test_many_classes_are_found_in_steps() -> None:
+    outputs = {"A": out([[1.0]]), "B": out(np.arange(10_000).reshape(10, 1000)), "C": out([[2.0]])}
+    wanted = plan(A=OutputPlan(False), B=OutputPlan(False, classes=1000), C=OutputPlan(False, classes=1))
+    steps = encode_response(InferResponse(outputs), FakeModel(), wanted, "1")  # type: ignore[arg-type]
+    assert not isinstance(steps, tuple)
+    for _ in range(4):
+        next(steps)
+    document = orjson.loads(b"".join(encode_whole(steps)[0]))
+    first, classes, last = document["outputs"]
+    assert document["id"] == "1"
+    assert (first["data"], last["data"]) == ([1.0], ["2.000000:0"])
+    assert (classes["datatype"], classes["shape"]) == ("BYTES", [10, 1000])
+    assert classes["data"][:2] == ["999.000000:999", "998.000000:998"]
+    assert classes["data"][-1] == "9000.000000:0"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -9,7 +10,7 @@ import orjson
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.classification import classify
+from halimede.frontends.classification import classify, classify_in_steps, takes_steps
 from halimede.frontends.http.codec.json_pieces import is_large, json_pieces
 from halimede.frontends.http.codec.json_tensors import json_from_tensor
 from halimede.frontends.http.codec.request_plan import RequestPlan
@@ -48,8 +49,9 @@ def encode_response(
     identifier: str,
     label: Label = label_binary,
     max_json: int = MAX_JSON_BYTES,
+    classified: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Encoded | Steps:
-    """The body of a response without error; with JSON that is large, what makes it in steps.
+    """The body of a response without error; with JSON that is large or many classes, what makes it in steps.
 
     Args:
         response: what the model gave.
@@ -58,6 +60,7 @@ def encode_response(
         identifier: the request's, "" for none.
         label: how a body with binary outputs is labelled; for one plan always the same.
         max_json: bytes that the elements of its JSON outputs may have together.
+        classified: the classes of outputs, where they are known.
 
     Raises:
         InvalidArgumentError: an output cannot be had in the form that the client wants. Steps raise it, too.
@@ -78,8 +81,13 @@ def encode_response(
             continue
         tensor = output
         if wanted.classes:
-            batched = model.signature.max_batch_size > 0
-            tensor = classify(tensor, wanted.classes, model.labels.get(name, ()), batched)
+            if not (classified or response.repeated) and takes_steps(tensor, wanted.classes):
+                return _classified_steps(response, model, plan, identifier, label, max_json)
+            if name in classified:
+                tensor = classified[name]
+            else:
+                batched = model.signature.max_batch_size > 0
+                tensor = classify(tensor, wanted.classes, model.labels.get(name, ()), batched)
         if wanted.binary:
             data = tensor.data
             if data:
@@ -106,6 +114,26 @@ def encode_response(
     if plain and len(known) == len(response.outputs):
         plan.layout = Layout((model.name, model.version), known, head, content_type, headers)
     return parts, content_type, headers
+
+
+def _classified_steps(
+    response: InferResponse,
+    model: ServedModel,
+    plan: RequestPlan,
+    identifier: str,
+    label: Label,
+    max_json: int,
+) -> Steps:
+    """Make a body with many classes."""
+    batched = model.signature.max_batch_size > 0
+    classified = {}
+    for name, tensor in response.tensors():
+        wanted = plan.output_plans.get(name) if plan.output_plans else plan.unlisted
+        if wanted is not None and wanted.classes:
+            labels = model.labels.get(name, ())
+            classified[name] = yield from classify_in_steps(tensor, wanted.classes, labels, batched)
+    encoded = encode_response(response, model, plan, identifier, label, max_json, classified)
+    return encoded if isinstance(encoded, tuple) else (yield from encoded)
 
 
 def _members(
