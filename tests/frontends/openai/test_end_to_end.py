@@ -256,6 +256,21 @@ def test_embeddings_of_any_number_of_texts(client: OpenAI, count: int) -> None:
     assert [each.embedding for each in plain.data] == expected
 
 
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_many_embeddings_are_told_in_steps_and_in_order(client: OpenAI, form: Any) -> None:
+    lengths = [number % 7 for number in range(2048)]
+    texts = ["b" * (length + 1) for length in lengths]
+    reply: Any = client.post(
+        "/embeddings", body={"model": "squash", "input": texts, "encoding_format": form}, cast_to=object
+    )
+    assert set(reply) == {"object", "data", "model", "usage"} or set(reply) == {"object", "data", "model"}
+    assert [each["index"] for each in reply["data"]] == list(range(2048))
+    found = [each["embedding"] for each in reply["data"]]
+    if form == "base64":
+        found = [list(struct.unpack("<3f", base64.b64decode(each))) for each in found]
+    assert found == [[length + 1, 0, 0.5] for length in lengths]
+
+
 def test_embeddings_of_a_model_for_tritons_vllm_backend(client: OpenAI) -> None:
     reply = client.embeddings.create(model="embedder", input=["one two", "three"])
     assert [each.embedding for each in reply.data] == [[7.25] * 4, [5.25] * 4]

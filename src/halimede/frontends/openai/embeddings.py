@@ -2,7 +2,9 @@
 
 import asyncio
 from base64 import b64encode
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -10,14 +12,15 @@ import orjson
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InternalError
 from halimede.core.requests import InferResponse
-from halimede.core.tensors import Array, Tensor, encode_texts
+from halimede.core.tensors import Array, Buffer, Tensor, encode_texts
 from halimede.engine.engine import Engine
-from halimede.frontends.http.answers import answer_later
+from halimede.frontends.http.answers import AnswerInSteps, answer_later
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError, respond_error
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
+from halimede.frontends.openai.long_json import Steps
 from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.profile import EMBEDDING_REQUEST
 from halimede.frontends.openai.published_fields import check_fields
@@ -26,6 +29,10 @@ from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.tensors import count_of, embeddings_of, json_of, json_tensor, value_tensor
 from halimede.frontends.openai.text_tokenizer import LONG
 from halimede.frontends.restrictions import HeaderPattern
+from halimede.frontends.steps_of_work import whole
+
+_STEP_NUMBERS: Final = 4096
+"""Numbers of embeddings that are written in less than a millisecond."""
 
 
 class Embeddings:
@@ -190,16 +197,31 @@ class Embeddings:
 
     def _respond(self, counts: list[int | None]) -> None:
         rows = [row for part in self._rows if part is not None for row in part]
-        data = [
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": b64encode(row.tobytes()).decode() if self._base64 else row,
-            }
-            for index, row in enumerate(rows)
-        ]
-        document: dict[str, Any] = {"object": "list", "data": data, "model": self._known.model.name}
+        rest: dict[str, Any] = {"model": self._known.model.name}
         tokens = [each for each in counts if each is not None]
         if len(tokens) == len(counts):
-            document["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
-        self._exchange.respond(200, (orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY),))
+            rest["usage"] = {"prompt_tokens": sum(tokens), "total_tokens": sum(tokens)}
+        if sum(map(len, rows)) <= _STEP_NUMBERS:
+            self._exchange.respond(200, whole(self._parts(rows, rest)))
+        else:
+            respond = partial(self._exchange.respond, 200)
+            AnswerInSteps(self._exchange, self._parts(rows, rest), respond, respond_error).take()
+
+    def _parts(self, rows: Sequence[Array], rest: dict[str, Any]) -> Steps:
+        """Makes the reply."""
+        parts: list[Buffer] = [b'{"object":"list","data":[']
+        step = max(1, _STEP_NUMBERS // max(1, len(rows[0])))
+        for start in range(0, len(rows), step):
+            if start:
+                parts.append(b",")
+                yield
+            items = [
+                {
+                    "object": "embedding",
+                    "index": index,
+                    "embedding": b64encode(row.tobytes()).decode() if self._base64 else row,
+                }
+                for index, row in enumerate(rows[start : start + step], start)
+            ]
+            parts.append(orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1])
+        return [*parts, b"],", orjson.dumps(rest)[1:]]
