@@ -15,14 +15,44 @@ from hypothesis import strategies as st
 from tests.frontends.http.serving import post
 from tests.frontends.openai.models import write_repository
 from tests.frontends.sagemaker.test_end_to_end import ask, serving
+from tests.python_models.support import IN_SERVER, python_model
 from tests.support.sagemaker import Platform
 from tests.support.server import ServerProcess
+
+SCORER_CONFIG = """
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [1] },
+  { name: "sampling_parameters" data_type: TYPE_STRING dims: [1] optional: true },
+  { name: "return_logprobs" data_type: TYPE_BOOL dims: [1] optional: true }
+]
+output [
+  { name: "text_output" data_type: TYPE_STRING dims: [1] },
+  { name: "logprobs" data_type: TYPE_STRING dims: [1] }
+]
+"""
+SCORER = """
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            text = pb_utils.get_input_tensor_by_name(request, "text_input").as_numpy()[0]
+            count = int(text.split()[-1])
+            told = {"logprob": -0.5, "rank": 1, "decoded_token": "x"}
+            scores = json.dumps([{str(number): told} for number in range(count)]).encode()
+            responses.append(pb_utils.InferenceResponse([
+                pb_utils.Tensor("text_output", np.array([b"x" * count], object)),
+                pb_utils.Tensor("logprobs", np.array([scores], object)),
+            ]))
+        return responses
+"""
+"""Tells of each token what Triton's vLLM backend tells."""
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models")
     write_repository(directory)
+    python_model(directory, "scorer", SCORER, SCORER_CONFIG + IN_SERVER)
     return directory
 
 
@@ -43,6 +73,13 @@ def tgi(directory: Path) -> Iterator[ServerProcess]:
         patch.setenv("OPTION_TGI_COMPAT", "true")
         with serving(directory, DEFAULT_MODEL_NAME="writer") as running:
             yield running
+
+
+@pytest.fixture(scope="module")
+def scorer(directory: Path) -> Iterator[ServerProcess]:
+    flags = f"--sagemaker-model-directory={directory}", "--model-control-mode=explicit", "--load-model=scorer"
+    with serving(directory, *flags, DEFAULT_MODEL_NAME="scorer") as running:
+        yield running
 
 
 def said(server: ServerProcess, body: Any, path: str = "/invocations") -> Any:
@@ -76,6 +113,14 @@ def events(lines: Sequence[str]) -> list[Any]:
     """The JSON of server-sent events."""
     assert all(line.startswith("data:") for line in lines)
     return [json.loads(line.removeprefix("data:")) for line in lines if line != "data: [DONE]"]
+
+
+@pytest.mark.parametrize("count", [1, 33, 5000])
+def test_every_token_of_a_text_is_told(scorer: ServerProcess, count: int) -> None:
+    told = said(scorer, {"inputs": f"tokens {count}", "parameters": {"details": True}})
+    assert told["generated_text"] == "x" * count
+    tokens = [{"id": number, "text": "x", "log_prob": -0.5} for number in range(count)]
+    assert told["details"]["tokens"] == tokens
 
 
 def test_messages_are_a_chat(server: ServerProcess) -> None:

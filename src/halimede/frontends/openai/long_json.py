@@ -35,7 +35,7 @@ Reading = Generator[None, None, Any]
 """What reads a document."""
 
 
-def encode(document: dict[str, Any]) -> bytes | Steps:
+def encode(document: Any) -> bytes | Steps:
     """The JSON of a document; of one with long lists, what makes it in steps."""
     return steps(document) if _is_long(document) else orjson.dumps(document)
 
@@ -47,7 +47,7 @@ def has_many(logprobs: Any) -> bool:
     return any(isinstance(value, list) and len(value) > ITEMS for value in logprobs.values())
 
 
-def steps(document: dict[str, Any]) -> Steps:
+def steps(document: Any) -> Steps:
     """Makes the JSON of a document."""
     parts: list[Buffer] = []
     size = 0

@@ -1,5 +1,7 @@
 """The answer to a request of LMI or TGI: texts, whole, or token by token as lines of JSON or as server-sent events."""
 
+from collections.abc import Generator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -7,15 +9,16 @@ import orjson
 from halimede.core.errors import HalimedeError
 from halimede.core.requests import InferResponse
 from halimede.engine.engine import Engine
-from halimede.frontends.http.answers import RespondError
+from halimede.frontends.http.answers import AnswerInSteps, RespondError
 from halimede.frontends.http.generate import EVENT_STREAM
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai.choice import NOTHING_READ, Choice, Read
 from halimede.frontends.openai.known_models import KnownModel
-from halimede.frontends.openai.long_json import object_of
+from halimede.frontends.openai.long_json import ITEMS, Steps, encode, object_of
 from halimede.frontends.openai.text_answer import TextAnswer
 from halimede.frontends.restrictions import HeaderPattern
 from halimede.frontends.sagemaker.prompts import Prompts
+from halimede.frontends.steps_of_work import whole
 
 LINES: Final = "application/jsonlines"
 
@@ -35,6 +38,10 @@ def _tokens_of(logprobs: Any) -> list[_Token]:
         token, told = next(iter(object_of(entry).items()))
         tokens.append(_Token(int(token), told.get("decoded_token") or "", told.get("logprob")))
     return tokens
+
+
+def _count(logprobs: Any) -> int:
+    return len(logprobs) if isinstance(logprobs, list) else 0
 
 
 class GeneratedText(TextAnswer):
@@ -102,8 +109,11 @@ class GeneratedText(TextAnswer):
         if self._stream is not None:
             self._end(self._stream)
             return
-        texts = [self._whole(number) for number in range(len(self._choices))]
-        self._exchange.respond(200, (orjson.dumps(texts if self._prompts.listed else texts[0]),))
+        respond = partial(self._exchange.respond, 200)
+        if sum(_count(choice.logprobs) for choice in self._choices) <= ITEMS:
+            respond(whole(self._reply()))
+        else:
+            AnswerInSteps(self._exchange, self._reply(), respond, self._respond_error).take()
 
     # what is told
 
@@ -124,11 +134,33 @@ class GeneratedText(TextAnswer):
         """What the last event of a stream has beside its token."""
         return {"generated_text": self._text(number), "details": self._details(number)}
 
-    def _whole(self, number: int) -> dict[str, Any]:
-        whole: dict[str, Any] = {"generated_text": self._text(number)}
-        if self._prompts.details:
-            whole["details"] = self._details(number)
-        return whole
+    def _reply(self) -> Steps:
+        """Makes the reply that is not streamed."""
+        texts = []
+        for number, choice in enumerate(self._choices):
+            text: dict[str, Any] = {"generated_text": self._text(number)}
+            if self._prompts.details:
+                details = text["details"] = self._details(number)
+                tokens = yield from self._tokens(choice.logprobs, details["finish_reason"])
+                if self._prompts.form.tgi or tokens:
+                    details["tokens"] = tokens
+            texts.append(text)
+        encoded = encode(texts if self._prompts.listed else texts[0])
+        return [encoded] if isinstance(encoded, bytes) else (yield from encoded)
+
+    def _tokens(self, logprobs: Any, reason: str) -> Generator[None, None, list[dict[str, Any]]]:
+        """Makes what is told of each token of a text that has ended for that reason."""
+        count = _count(logprobs)
+        special = count - 1 if reason == "eos_token" else count
+        told: list[dict[str, Any]] = []
+        for start in range(0, count, ITEMS):
+            if start:
+                yield
+            for place, token in enumerate(_tokens_of(logprobs[start : start + ITEMS]), start):
+                each = {"id": token.id, "text": token.text}
+                more = {"logprob": token.logprob, "special": place >= special}
+                told.append(each | (more if self._prompts.form.tgi else {"log_prob": token.logprob}))
+        return told
 
     def _text(self, number: int) -> str:
         return self._prompts.prompts[number] * self._prompts.full_text + self._choices[number].text
@@ -148,15 +180,6 @@ class GeneratedText(TextAnswer):
             details["inputs"] = self._prompts.prompts[number]
         elif self._stream is None:
             details["prefill"] = []
-        tokens = _tokens_of(choice.logprobs)
-        if self._stream is None and (form.tgi or tokens):
-            special = len(tokens) - 1 if reason == "eos_token" else len(tokens)
-            details["tokens"] = [
-                {"id": token.id, "text": token.text, "logprob": token.logprob, "special": place >= special}
-                if form.tgi
-                else {"id": token.id, "text": token.text, "log_prob": token.logprob}
-                for place, token in enumerate(tokens)
-            ]
         return details
 
     # streams
