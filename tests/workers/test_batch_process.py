@@ -112,9 +112,7 @@ def test_a_batch_that_fails_in_an_unforeseen_way_is_lost_alone(
     assert "writer: 2 texts are lost" in caplog.messages
 
 
-def test_a_line_that_cannot_be_used_hinders_no_other(
-    written: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_that_cannot_be_used_hinders_no_other(written: Path, caplog: pytest.LogCaptureFixture) -> None:
     numbers: list[int] = []
     process = BatchProcess(
         "tests.workers.batch_writer",
