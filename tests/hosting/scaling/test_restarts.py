@@ -298,7 +298,13 @@ def policy_and_alarms(host: Scaled) -> tuple[list[Any], list[tuple[str, float]]]
 @pytest.mark.parametrize("allowed", range(8))
 @pytest.mark.parametrize(
     "change",
-    [{"TargetValue": 70.0}, {"TargetValue": 70.0, "DisableScaleIn": True}, {"policy": "q"}, {"delete": True}],
+    [
+        {"TargetValue": 70.0},
+        {"TargetValue": 70.0, "DisableScaleIn": True},
+        {"policy": "q"},
+        {"delete": True},
+        {"deregister": True},
+    ],
 )
 def test_a_policy_and_its_alarms_fit_after_a_kill_at_any_step(
     host: Scaled, change: dict[str, Any], allowed: int, restarted: bool
@@ -306,6 +312,8 @@ def test_a_policy_and_its_alarms_fit_after_a_kill_at_any_step(
     with Steps(host, allowed) as steps, suppress(ClientError):
         if "delete" in change:
             host.client().delete_scaling_policy(**TARGET, PolicyName="p")
+        elif "deregister" in change:
+            host.client().deregister_scalable_target(**TARGET)
         elif "policy" in change:
             host.track(change["policy"])
         else:
