@@ -37,7 +37,8 @@ class TextAnswer(ABC):
         self._requests = Requests(engine, exchange, known.model, received_ns, self._take)
         self._stream: ResponseStream | None = None
         self._over = False
-        self._may_be_long = not READ_IN_STEPS.isdisjoint(known.profile.outputs)
+        outputs = known.profile.outputs
+        self._may_be_long = frozenset(spec.name for field, spec in outputs.items() if field in READ_IN_STEPS)
         self._later: deque[tuple[int, InferResponse | None, bool]] | None = None  # while one before is read
 
     def _run(self, request_id: str, inputs: list[dict[str, Tensor]], pattern: HeaderPattern | None) -> None:
@@ -60,9 +61,15 @@ class TextAnswer(ABC):
             self._give_up()
             return
         try:
-            if self._may_be_long and self._is_read_in_steps(number, response, final):
-                return
-            self._pass_on(number, response, final)
+            if self._later is not None:
+                self._later.append((number, response, final))
+                self._requests.congest()
+            elif (
+                response is None
+                or self._may_be_long.isdisjoint(response.outputs)
+                or not self._is_read_in_steps(number, response, final)
+            ):
+                self._pass_on(number, response, final)
         except Exception as error:  # whoever responds has other requests to answer
             self._failed(error)
 
@@ -74,14 +81,8 @@ class TextAnswer(ABC):
         else:
             self._exchange.fail(error)
 
-    def _is_read_in_steps(self, number: int, response: InferResponse | None, final: bool) -> bool:
-        """Whether a response has to wait, for its own JSON to be read or for one before it; the model waits too."""
-        if self._later is not None:
-            self._later.append((number, response, final))
-            self._requests.congest()
-            return True
-        if response is None or response.error is not None:
-            return False
+    def _is_read_in_steps(self, number: int, response: InferResponse, final: bool) -> bool:
+        """Whether a response has to wait until its JSON is read; the model waits too."""
         reading = self._choices[number].read_in_steps(response)
         if reading is None:
             return False
