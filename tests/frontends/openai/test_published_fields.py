@@ -72,6 +72,42 @@ OTHERS = (
 )
 """Those of earlier versions of vLLM, and of SGLang."""
 
+_TEXT_DEFAULTS: dict[str, Any] = {
+    "n": 1, "stop": [], "stream": False, "use_beam_search": False, "length_penalty": 1.0, "stop_token_ids": [],
+    "include_stop_str_in_output": False, "ignore_eos": False, "min_tokens": 0, "skip_special_tokens": True,
+    "spaces_between_special_tokens": True, "bad_words": [], "priority": 0, "routed_experts_prompt_start": 0,
+    "return_token_offsets": False, "return_mm_kwargs": True, "echo": False, "best_of": 1, "stream_interval": 1,
+    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "frequency_penalty": 0.0,
+    "presence_penalty": 0.0, "logit_bias": {}, "thinking_token_budget": -1, "mm_payload": "tensors",
+}  # fmt: skip
+DEFAULTS: dict[Call, dict[str, Any]] = {
+    Call.CHAT_COMPLETIONS: _TEXT_DEFAULTS
+    | {
+        "logprobs": False, "top_logprobs": 0, "tools": [], "tool_choice": "none", "parallel_tool_calls": True,
+        "include_reasoning": True, "add_generation_prompt": True, "continue_final_message": False,
+        "add_special_tokens": False, "chat_template_kwargs": {}, "response_format": {"type": "text"},
+        "modalities": ["text"], "functions": [], "function_call": "none", "verbosity": "medium", "store": False,
+        "metadata": {}, "service_tier": "auto",
+    },
+    Call.COMPLETIONS: _TEXT_DEFAULTS | {"add_special_tokens": True, "suffix": ""},
+    Call.RESPONSES: {
+        "background": False, "parallel_tool_calls": True, "service_tier": "auto", "store": True, "stream": False,
+        "tools": [], "tool_choice": "auto", "top_logprobs": 0, "truncation": "disabled", "top_k": 0, "include": [],
+        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "enable_response_messages": False,
+        "skip_special_tokens": True, "include_stop_str_in_output": False, "priority": 0, "stop": [],
+        "ignore_eos": False, "temperature": 1.0, "top_p": 1.0, "metadata": {}, "max_tool_calls": None,
+    },
+    Call.EMBEDDINGS: {
+        "encoding_format": "float", "add_special_tokens": True, "priority": 0, "embed_dtype": "float32",
+        "endianness": "native", "padding": "do_not_pad", "add_generation_prompt": False,
+        "continue_final_message": False,
+    },
+    Call.TOKENIZE: {
+        "add_special_tokens": True, "return_token_strs": False,
+    },
+}  # fmt: skip
+"""What OpenAI and vLLM publish as the defaults, which some clients send."""
+
 VALUES: dict[str, Any] = {
     "temperature": 0.25, "top_p": 0.25, "top_k": 3, "min_p": 0.25, "seed": 7, "frequency_penalty": 0.5,
     "presence_penalty": 0.5, "repetition_penalty": 1.5, "logit_bias": {"5": 1}, "max_tokens": 9, "min_tokens": 2,
@@ -165,6 +201,21 @@ def test_a_model_that_takes_nothing_gets_nothing(client: OpenAI, call: Call, nam
     ask(client, call, model, **{name: None})
 
 
+@pytest.mark.parametrize(
+    ("call", "model"),
+    [
+        *((call, MODELS.get(call, "chatter")) for call in DEFAULTS),
+        (Call.CHAT_COMPLETIONS, "tools"),
+        (Call.RESPONSES, "tools"),
+    ],
+)
+def test_every_model_takes_the_published_defaults(client: OpenAI, call: Call, model: str) -> None:
+    assert DEFAULTS[call].keys() <= FIELDS[call].keys()
+    for name, value in DEFAULTS[call].items():
+        ask(client, call, model, **{name: value})
+    ask(client, call, model, **DEFAULTS[call])
+
+
 @pytest.mark.parametrize(("call", "name"), of_use(Use.SAMPLING, Use.FORM))
 def test_what_shapes_the_text_reaches_the_model(client: OpenAI, call: Call, name: str) -> None:
     got = json.loads(said(ask(client, call, "writer", **{name: value_of(name, call)})))
@@ -219,6 +270,9 @@ def test_the_chat_template_gets_its_fields(client: OpenAI, call: Call) -> None:
          "stream_options.continuous_usage_stats"),
         ("writer", {"prompt": "x"}, "prompt"),
         ("writer", {"request_id": ""}, "request_id"),
+        ("tools", {"logprobs": 3}, "logprobs"),
+        ("chatter", {"tools": {}}, "tools"),
+        ("chatter", {"parallel_tool_calls": "no"}, "parallel_tool_calls"),
         ("writer", {"request_id": "a\n"}, "request_id"),
     ],
 )  # fmt: skip
@@ -269,4 +323,7 @@ def test_values_that_ask_for_nothing_are_told_from_their_likes() -> None:
     assert asks_for_nothing(Call.COMPLETIONS, "length_penalty", 1.0)
     assert not asks_for_nothing(Call.COMPLETIONS, "length_penalty", True)
     assert not asks_for_nothing(Call.COMPLETIONS, "echo", 0)
+    assert asks_for_nothing(Call.CHAT_COMPLETIONS, "top_k", -1)
+    assert not asks_for_nothing(Call.CHAT_COMPLETIONS, "top_k", 1)
+    assert not asks_for_nothing(Call.CHAT_COMPLETIONS, "top_logprobs", False)
     assert all(SAMPLING[name](name, VALUES[name]) == VALUES[name] for name in SAMPLING)

@@ -69,16 +69,21 @@ IDLE: Final[Mapping[str, Any]] = {
     "return_token_offsets": False,
     "return_prompt_text": False,
     "return_weight_versions": False,
-    "return_mm_kwargs": False,
     "enable_response_messages": False,
     "moderation": False,
     "guided_json_object": False,
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
     "include_reasoning": True,
+    "continue_final_message": False,
     "stop_token_ids": [],
     "bad_words": [],
     "documents": [],
+    "chat_template_kwargs": {},
+    "top_logprobs": 0,
+    "top_k": 0,
+    "best_of": 1,
+    "thinking_token_budget": -1,
     "functions": [],
     "function_call": "none",
     "suffix": "",
@@ -89,7 +94,10 @@ IDLE: Final[Mapping[str, Any]] = {
     "endianness": "little",
     "guided_decoding_backend": "auto",
 }
-"""Values that ask for nothing, besides null, so that any model may get them."""
+"""Values that ask for nothing, besides null, so that any model may get them. The defaults of all fields do."""
+
+_IDLE_TOO: Final[Mapping[str, Any]] = {"top_k": -1, "endianness": "native"}
+"""Further ones."""
 
 FORMS: Final[Mapping[str, str]] = {
     "guided_json": "json",
@@ -112,11 +120,11 @@ _OF_TEXT: Final[Mapping[Use, str]] = {
     ),
     Use.FORM: " ".join(FORMS),
     Use.INPUT: "add_special_tokens return_tokens_as_token_ids truncate_prompt_tokens truncation_side prompt_logprobs",
-    Use.LABEL: "user session_id cache_salt",
+    Use.LABEL: "user session_id cache_salt return_mm_kwargs",
     Use.REFUSED: (
         "use_beam_search length_penalty watermarking logprob_token_ids thinking_token_budget "
         "repetition_detection priority stream_interval return_token_ids return_token_offsets return_weight_versions "
-        "routed_experts_prompt_start mm_processor_kwargs media_io_kwargs mm_payload return_mm_kwargs lora_path "
+        "routed_experts_prompt_start mm_processor_kwargs media_io_kwargs mm_payload lora_path "
         "kv_transfer_params ec_transfer_params vllm_xargs guided_decoding_backend guided_whitespace_pattern "
         "custom_logit_processor"
     ),
@@ -221,10 +229,12 @@ def asks_for_nothing(call: Call, name: str, value: Any) -> bool:
         return True
     if name == "add_special_tokens":
         return value is (call in {Call.COMPLETIONS, Call.EMBEDDINGS})  # templates have them
-    if name not in IDLE:
-        return False
-    idle = IDLE[name]
-    return bool(value == idle) and isinstance(value, bool) == isinstance(idle, bool)
+    if name == "add_generation_prompt":
+        return value is (call is not Call.EMBEDDINGS)
+    return any(
+        name in idle and bool(value == idle[name]) and isinstance(value, bool) == isinstance(idle[name], bool)
+        for idle in (IDLE, _IDLE_TOO)
+    )
 
 
 def check_fields(

@@ -20,7 +20,7 @@ from halimede.frontends.openai.profile import (
     RETURN_PROMPT,
     SAMPLING_PARAMETERS,
 )
-from halimede.frontends.openai.published_fields import FORMS, check_fields
+from halimede.frontends.openai.published_fields import FORMS, asks_for_nothing, check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.sampling_fields import read_sampling, sampling_tensors
 from halimede.frontends.openai.template_limits import (
@@ -93,6 +93,8 @@ def read_chat(
     messages = read_messages(document.get("messages"), raw="messages" in known.profile.inputs)
     if document.get("modalities") not in (None, ["text"]):
         raise FieldError("modalities", "only the modality 'text' is served")
+    fields.flag(document, "logprobs")
+    fields.flag(document, "parallel_tool_calls")
     extra = _passed_on(document, known, ignored, Call.CHAT_COMPLETIONS)
     spec = known.profile.inputs.get("messages")
     if spec is not None:
@@ -290,9 +292,9 @@ def _passed_on(
         wanted.setdefault("add_special_tokens", False)  # the template has them
     tools = document.get("tools")
     choice = document.get("tool_choice")
+    if not isinstance(tools, list | None):
+        raise FieldError("tools", "'tools' must be a list")
     if tools and choice != "none":
-        if not isinstance(tools, list):
-            raise FieldError("tools", "'tools' must be a list")
         wanted["tools"] = tools
         if choice is not None and (choice != "auto" or "tool_choice" in known.profile.inputs):
             wanted["tool_choice"] = choice
@@ -306,7 +308,7 @@ def _passed_on(
         wanted["response_format"] = form
     for name in ("logprobs", "top_logprobs"):
         value = document.get(name)
-        if value is not None and value is not False:
+        if value is not False and not asks_for_nothing(call, name, value):
             wanted[name] = value
     tensors = {}
     for name, value in wanted.items():
