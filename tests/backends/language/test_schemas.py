@@ -62,9 +62,10 @@ def test_objects_that_are_described_in_several_places_are_refused(schema: dict[s
 @pytest.mark.parametrize(("strict", "wanted"), [(True, CLOSED), (False, A), (None, A)])
 def test_formats_and_tools_are_strict_if_they_say_so(strict: bool | None, wanted: dict[str, Any]) -> None:
     described = {"name": "n", "schema": A, "strict": strict}
-    form = read_response_format({"type": "json_schema", "json_schema": described})
-    assert form is not None
-    assert form.schema == wanted
+    for member in ("json_schema", "value"):
+        form = read_response_format({"type": "json_schema", member: described})
+        assert form is not None
+        assert form.schema == wanted
     tools = [{"type": "function", "function": {"name": "f", "parameters": A, "strict": strict}}]
     use = read_tool_use(tools, {"type": "function", "function": {"name": "f"}}, None, None)
     assert use is not None

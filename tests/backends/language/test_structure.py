@@ -34,6 +34,22 @@ def test_the_response_format_of_openai() -> None:
         ({"type": "regex", "value": {}}, "'response_format.value' must be a regular expression, got {}"),
         ({"type": "json", "value": "{}"}, "'response_format.value' must be a JSON schema, got '{}'"),
         ({"type": "json_schema"}, "'response_format.json_schema.schema' must be a JSON schema, got None"),
+        (
+            {"type": "json_schema", "json_schema": {"schema": {}}, "strict": True},
+            "'response_format.strict' is not supported in a format of type 'json_schema'",
+        ),
+        (
+            {"type": "json_object", "value": {}, "schema": {}},
+            "'response_format.schema' is not supported in a format of type 'json_object'",
+        ),
+        (
+            {"type": "json_object", "json_schema": {"schema": {}}},
+            "'response_format.json_schema' is not supported in a format of type 'json_object'",
+        ),
+        (
+            {"type": "regex", "value": "a", "schema": {}},
+            "'response_format.schema' is not supported in a format of type 'regex'",
+        ),
     ],
 )
 def test_another_response_format_is_refused(value: Any, told: str) -> None:
@@ -55,6 +71,12 @@ def test_the_response_formats_of_tgi(value: Any, kind: StructureKind, text: str)
     found = read_response_format(value)
     assert found is not None
     assert (found.kind, found.text, found.field) == (kind, text, "response_format.value")
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+def test_the_schema_may_stand_beside_the_type(kind: str) -> None:
+    found = read_response_format({"type": kind, "schema": {"type": "null"}, "json_schema": None})
+    assert found == Structure(StructureKind.JSON_SCHEMA, '{"type":"null"}', "response_format.schema")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ FIELDS: Final = ("structured_outputs", "guided_decoding")
 """What vLLM calls the object in its sampling parameters, and what it called it before."""
 
 _WITH_VALUE: Final = ("json", "json_object", "json_schema", "regex")
-"""Types of formats that huggingface_hub and TGI describe in the member `value`."""
+"""Types of formats that huggingface_hub and TGI describe in the member `value`, and others in `schema`."""
 
 _ANY_OBJECT: Final = '{"type":"object"}'
 
@@ -74,8 +74,9 @@ def read_response_format(value: Any) -> Structure | None:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "text":
         return None
-    if kind in _WITH_VALUE and value.get("value") is not None:
-        return _read_value(kind, value["value"], f"{field}.value")
+    described_in = _described_in(kind, value, field)
+    if described_in in ("value", "schema"):
+        return _read_value(kind, value[described_in], f"{field}.{described_in}")
     if kind == "json_object":
         return Structure(StructureKind.JSON_SCHEMA, _ANY_OBJECT, field)
     if kind != "json_schema":
@@ -89,6 +90,24 @@ def read_response_format(value: Any) -> Structure | None:
     if read_strict(described, f"{field}.json_schema"):
         schema = closed(schema, place)
     return schema_structure(schema, place)
+
+
+def _described_in(kind: Any, value: Any, field: str) -> str:
+    """The member of a format that describes it; "" if no one does.
+
+    Raises:
+        InvalidArgumentError: it has other members.
+    """
+    if kind not in _WITH_VALUE:
+        return ""
+    names = [name for name in value if name != "type" and value[name] is not None]
+    known = {"json_schema": ("json_schema", "value", "schema"), "regex": ("value",)}.get(
+        kind, ("value", "schema")
+    )
+    others = [name for name in names if name not in known] or names[1:]
+    if others:
+        raise InvalidArgumentError(f"'{field}.{others[0]:.64}' is not supported in a format of type '{kind}'")
+    return names[0] if names else ""
 
 
 def read_strict(described: Any, field: str) -> bool:
@@ -110,7 +129,9 @@ def read_strict(described: Any, field: str) -> bool:
 def _read_value(kind: str, value: Any, field: str) -> Structure:
     """The form in `value`, as huggingface_hub and TGI have it."""
     if isinstance(value, dict) and isinstance(value.get("schema"), dict) and kind == "json_schema":
+        strict = read_strict(value, field)
         value = value["schema"]  # beside a name
+        value = closed(value, f"{field}.schema") if strict else value
     if isinstance(value, str) if kind == "regex" else isinstance(value, dict):
         return (
             Structure(StructureKind.REGEX, value, field)
