@@ -1,7 +1,7 @@
 """Chooses the tokens of one text."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -129,27 +129,37 @@ class Sampler:
         return scores
 
     def _biases(self, size: int) -> tuple[Tensor, Tensor]:
-        """The tokens of a vocabulary of this size that have a bias, and their biases."""
+        """The tokens that have a bias, and their biases.
+
+        Raises:
+            InvalidArgumentError: one is not in a vocabulary of this size.
+        """
         if self._bias is None:
-            known = {token: bias for token, bias in self._sampling.logit_bias.items() if token < size}
-            self._bias = torch.tensor([*known], dtype=torch.long), torch.tensor([*known.values()])
+            given = self._sampling.logit_bias
+            _check_tokens("logit_bias", given, size)
+            self._bias = torch.tensor([*given], dtype=torch.long), torch.tensor([*given.values()])
         return self._bias
 
     def _is_allowed(self, size: int) -> Tensor:
         """Of each token of a vocabulary of this size, whether it may come.
 
         Raises:
-            InvalidArgumentError: none may.
+            InvalidArgumentError: one of those that may is not in it.
         """
         if self._allowed is None:
-            known = [token for token in self._sampling.allowed_token_ids if token < size]
-            if not known:
-                raise InvalidArgumentError(
-                    "sampling_parameters: 'allowed_token_ids' has no token of the model's vocabulary"
-                )
+            allowed = self._sampling.allowed_token_ids
+            _check_tokens("allowed_token_ids", allowed, size)
             self._allowed = torch.zeros(size, dtype=torch.bool)
-            self._allowed[known] = True
+            self._allowed[list(allowed)] = True
         return self._allowed
+
+
+def _check_tokens(name: str, tokens: Iterable[int], size: int) -> None:
+    """Refuse tokens that are not in a vocabulary of this size."""
+    highest = max(tokens)
+    if highest >= size:
+        msg = f"sampling_parameters: '{name}' contains {highest}, which is not in the model's vocabulary"
+        raise InvalidArgumentError(msg)
 
 
 class _Distinct:
