@@ -12,6 +12,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halimede.frontends.openai.published_fields import FIELDS, Use
+from halimede.frontends.openai.routes import Call
 from tests.frontends.http.serving import post
 from tests.frontends.openai.models import write_repository
 from tests.frontends.sagemaker.test_end_to_end import ask, serving
@@ -189,6 +191,32 @@ def test_parameters_become_those_of_the_model(server: ServerProcess) -> None:
     assert options(server, best_of=1, watermark=False, typical_p=None)["max_tokens"] == 9
     whole = said(server, {"inputs": "options"})
     assert json.loads(whole["generated_text"])["max_tokens"] == 30
+
+
+def test_parameters_that_openai_s_api_has_are_those_of_the_model_or_refused(server: ServerProcess) -> None:
+    given = {"ignore_eos": True, "stop_token_ids": [5], "bad_words": ["x"], "skip_special_tokens": False}
+    assert options(server, **given) == {**given, "max_tokens": 9, "temperature": 0}
+    assert options(server, guided_regex="a")["structured_outputs"] == {"regex": "a"}
+    body = {"inputs": "options", "parameters": {"max_tokens": 7}}
+    assert json.loads(said(server, body)["generated_text"])["max_tokens"] == 7
+    shown = {"stop": ["two"], "include_stop_str_in_output": True}
+    assert said(server, {"inputs": "one two three", "parameters": shown}) == {"generated_text": "one two"}
+    for name, value in {
+        "use_beam_search": True, "response_format": {"type": "json_object"}, "truncate_prompt_tokens": 3,
+        "stream": True, "echo": True, "max_completion_tokens": 3,
+    }.items():  # fmt: skip
+        status, error = refused(server, {"inputs": "a", "parameters": {name: value}})
+        assert (status, f"'{name}'" in error) == (400, True)
+
+
+def test_no_published_parameter_is_ignored(server: ServerProcess) -> None:
+    labels = {name for name, use in FIELDS[Call.COMPLETIONS].items() if use is Use.LABEL}
+    usual = said(server, {"inputs": "options"})
+    for name in FIELDS[Call.COMPLETIONS].keys() - labels:
+        body = json.dumps({"inputs": "options", "parameters": {name: {"odd": [3]}}}).encode()
+        answer = ask(server, post(body, "/invocations"))
+        ignored = answer.status == 200 and json.loads(answer.body) == usual
+        assert (name, ignored, answer.status in (200, 400)) == (name, False, True)
 
 
 def test_lines_of_json_are_streamed(server: ServerProcess) -> None:

@@ -66,7 +66,10 @@ class GeneratedText(TextAnswer):
         respond_error: RespondError,
     ) -> None:
         asked = prompts.asked
-        choices = [Choice(known.profile, asked.stop, asked.max_tokens) for _ in prompts.prompts]
+        choices = [
+            Choice(known.profile, asked.stop, asked.max_tokens, stop_shown=asked.stop_shown)
+            for _ in prompts.prompts
+        ]
         super().__init__(engine, exchange, known, choices, received_ns)
         self._prompts = prompts
         self._respond_error = respond_error

@@ -8,6 +8,8 @@ from halimede.frontends.openai.errors import FieldError
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.profile import SAMPLING_PARAMETERS
+from halimede.frontends.openai.published_fields import FIELDS
+from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.text_request import TextRequest, read_completion
 from halimede.frontends.sagemaker.settings import TextFormat
 
@@ -24,6 +26,8 @@ _NOT_SERVED: Final = {
     "best_of": 1, "n": 1, "num_beams": 1, "decoder_input_details": False, "watermark": False, "grammar": None,
     "typical_p": 1.0, "top_n_tokens": 0, "truncate": None, "logprobs": None, "prompt_logprobs": None,
     "adapter_id": None, "length_penalty": 1.0, "early_stopping": False,
+    "max_completion_tokens": None,
+    "stream": False, "stream_options": None, "echo": False, "prompt": None, "model": None, "request_id": None,
 }  # fmt: skip
 """Parameters that cannot be served → the value that asks for nothing."""
 
@@ -39,6 +43,9 @@ _OURS: Final = frozenset(
         "return_full_text",
     )
 )
+_OF_COMPLETIONS: Final = frozenset(FIELDS[Call.COMPLETIONS]) - _OURS
+"""Parameters that requests of OpenAI's API may have, with the same meaning."""
+
 _BODY: Final = frozenset(("inputs", "parameters", "stream", "model"))
 _LMI_TOKENS: Final = 30
 _TGI_TOKENS: Final = 100
@@ -82,12 +89,17 @@ def read_prompts(
     stream = fields.flag(document, "stream")
     if stream and len(prompts) > 1:
         raise FieldError("inputs", "'inputs' must be one text where 'stream' is true")
-    for name in (*(document.keys() - _BODY), *(parameters.keys() - _OURS)):
+    for name in (*(document.keys() - _BODY), *(parameters.keys() - _OURS - _OF_COMPLETIONS)):
         ignored.note(name)
     for name, idle in _NOT_SERVED.items():
         if parameters.get(name) not in (None, idle):
             raise FieldError(name, f"'{name}' in 'parameters' is not supported")
-    completion = {"prompt": prompts, "stream": stream, **_sampling(parameters, known)}
+    completion = {
+        "prompt": prompts,
+        "stream": stream,
+        **{name: parameters[name] for name in _OF_COMPLETIONS & parameters.keys()},
+        **_sampling(parameters, known),
+    }
     if stream:
         completion["stream_options"] = {
             "include_usage": True
@@ -95,7 +107,9 @@ def read_prompts(
     maximum = parameters.get("max_new_tokens")
     if maximum is not None:
         completion["max_tokens"] = _count("max_new_tokens", maximum)
-    elif not known.profile.max_tokens and _takes(known, "max_tokens"):
+    elif (
+        parameters.get("max_tokens") is None and not known.profile.max_tokens and _takes(known, "max_tokens")
+    ):
         completion["max_tokens"] = _TGI_TOKENS if form.tgi else _LMI_TOKENS
     stop = parameters.get("stop") if parameters.get("stop") is not None else parameters.get("stop_sequences")
     if stop is not None:
