@@ -18,7 +18,7 @@ from halimede.backends.language.form_limits import check_size
 from halimede.backends.language.generation import Generation
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.language.text_request import TextRequest, read_text_request
-from halimede.backends.language.tokenizer import Tokenizer
+from halimede.backends.language.tokenizer import PromptLimit, Tokenizer
 from halimede.backends.language.tools.formats import ToolFormat
 from halimede.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
@@ -168,17 +168,14 @@ class LanguageInstance(Instance):
         asked = read_text_request(request, self._defaults, self._tool_format)
         if asked.sampling.structure is not None:
             check_size(asked.sampling.structure)
-        most = self._tokenizer.max_characters * self._context
-        if asked.prompt_tokens is None and len(asked.prompt) > most:
-            if asked.truncation is None:
-                msg = (
-                    f"the prompt has {len(asked.prompt)} characters, but the model's context holds {self._context} "
-                    f"tokens, which are at most {most} characters"
-                )
-                raise InvalidArgumentError(msg)
-            kept = asked.prompt[-most:] if asked.truncation.left else asked.prompt[:most]
-            asked = replace(asked, prompt=kept)
-        return asked
+        if asked.prompt_tokens is not None:
+            return asked
+        limit = PromptLimit(self._context, self._tokenizer.max_characters)
+        if asked.truncation is None:
+            limit.check(asked.prompt, "the prompt")
+            return asked
+        most = limit.characters
+        return replace(asked, prompt=asked.prompt[-most:] if asked.truncation.left else asked.prompt[:most])
 
     def _generation(self, request: InferRequest, send: Send, asked: TextRequest) -> Generation:
         assert self._engine is not None, "an instance without an engine is not made"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from halimede.backends.language.vocabulary_pieces import VocabularyPieces
 from halimede.core.errors import InternalError, InvalidArgumentError
@@ -87,6 +87,40 @@ class HuggingFaceTokenizer:
     def piece(self, token: int) -> bytes:
         """The bytes of one token; those of a special one are its name."""
         return self._pieces.bytes_of(token)
+
+
+class PromptLimit(NamedTuple):
+    """How long the text of a prompt can be, so that a longer one need not become tokens.
+
+    Attributes:
+        context: so many tokens a prompt has at the most.
+        per_token: so many characters become one token at the most.
+    """
+
+    context: int
+    per_token: int
+
+    @property
+    def characters(self) -> int:
+        """The most characters."""
+        return self.context * self.per_token
+
+    def check(self, text: str, name: str) -> None:
+        """Refuse a text that is longer.
+
+        Args:
+            text: to check.
+            name: what the error calls it.
+
+        Raises:
+            InvalidArgumentError: it is longer.
+        """
+        if len(text) > self.characters:
+            msg = (
+                f"{name} has {len(text)} characters, but the model's context holds {self.context} tokens, which are at "
+                f"most {self.characters} characters"
+            )
+            raise InvalidArgumentError(msg)
 
 
 def longest_token(vocabulary: Iterable[str | bytes]) -> int:

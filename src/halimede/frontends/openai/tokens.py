@@ -5,13 +5,14 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.backends.language.tokenizer import PromptLimit
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.openai import fields
 from halimede.frontends.openai.errors import FieldError
 from halimede.frontends.openai.fields import IgnoredFields
 from halimede.frontends.openai.known_models import KnownModel
 from halimede.frontends.openai.messages import read_messages
-from halimede.frontends.openai.model_errors import CODE
+from halimede.frontends.openai.model_errors import client_error
 from halimede.frontends.openai.published_fields import check_fields
 from halimede.frontends.openai.routes import Call
 from halimede.frontends.openai.template_limits import ON_LOOP, TemplateLimits, TooSlowForLoopError
@@ -111,7 +112,7 @@ def _prompt(document: dict[str, Any]) -> str:
 
 
 def _check_length(text: str, source: str, tokenizer: TextTokenizer, known: KnownModel) -> None:
-    """Refuse texts that no prompt of the model can be as long as, before they become tokens.
+    """Refuse texts that no prompt of the model can be as long as, by the rule that its backend has for prompts.
 
     Raises:
         FieldError: this is such a text.
@@ -121,10 +122,7 @@ def _check_length(text: str, source: str, tokenizer: TextTokenizer, known: Known
             msg = f"'{source}' has {len(text)} characters; at most {_MOST_CHARACTERS} are allowed"
             raise FieldError(source, msg)
         return
-    most = tokenizer.max_characters * known.context
-    if len(text) > most:
-        msg = (
-            f"'{source}' has {len(text)} characters, but the model's context holds {known.context} tokens, which are "
-            f"at most {most} characters"
-        )
-        raise FieldError(source, msg, CODE)
+    try:
+        PromptLimit(known.context, tokenizer.max_characters).check(text, f"'{source}'")
+    except InvalidArgumentError as error:
+        raise client_error(error, source, {}) from None
