@@ -24,7 +24,10 @@ FIELDS = st.sampled_from(
     )
 )  # fmt: skip
 MESSAGES = st.lists(
-    st.dictionaries(st.sampled_from(("role", "content", "name")), JSON | st.sampled_from(("user", "tool"))),
+    st.dictionaries(
+        st.sampled_from(("role", "content", "name", "refusal", "tool_calls", "audio")),
+        JSON | st.sampled_from(("user", "tool")),
+    ),
     max_size=3,
 )
 PATHS = [f"/v1/{call}" for call in ("chat/completions", "completions", "embeddings", "responses")]
@@ -48,6 +51,7 @@ def ask(server: ServerProcess, call: str, body: bytes) -> None:
         error: Any = json.loads(answer.body)["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert error["message"]
+        assert error["param"] is None or error["param"]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -60,6 +64,13 @@ def test_objects_of_any_content(server: ServerProcess, call: str, body: dict[str
 @given(CALLS, st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_bodies_that_are_no_objects(server: ServerProcess, call: str, body: bytes) -> None:
     ask(server, call, body)
+
+
+def test_an_error_of_the_whole_body_is_about_no_field(server: ServerProcess) -> None:
+    for body in (b"[]", b"null"):
+        with Client(int(server.http.rpartition(":")[2])) as client:
+            error: Any = json.loads(client.ask(post(body, "/v1/completions")).body)["error"]
+        assert (error["message"], error["param"]) == ("the request body must be a JSON object", None)
 
 
 def test_half_of_a_surrogate_pair(server: ServerProcess) -> None:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
 from openai import OpenAI
+from openai.types.responses import ResponseIncludable
 from pydantic import BaseModel
 
+from halimede.frontends.openai.responses.request import INCLUDED
 from tests.support.server import ServerProcess
 
 LOOK: Any = {"type": "function", "name": "look", "description": "look up", "parameters": {"type": "object"}}
@@ -268,6 +270,7 @@ REFUSED: list[tuple[dict[str, Any], str, str | None]] = [
     ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "a name and a schema", "text.format"),
     ({"input": "x", "text": {"format": {"type": "json_object"}}}, "take 'text.format'", "text.format"),
     ({"input": "x", "include": ["message.output_text.logprobs"]}, "take 'include'", "include"),
+    ({"input": "x", "include": ["logprobs"]}, "cannot have 'logprobs'", "include"),
     ({"input": "x", "top_logprobs": 21}, "from 0 to 20", "top_logprobs"),
     ({"input": "x", "max_output_tokens": 0}, "'max_output_tokens' must be an integer from 1", "max_output_tokens"),
     ({"input": "x", "temperature": 3}, "from 0 to 2", "temperature"),
@@ -288,6 +291,10 @@ def test_what_cannot_be_served_is_refused_by_name(
     assert message in error["message"]
     assert error["param"] == field
     assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_what_openai_publishes_for_include_is_known() -> None:
+    assert frozenset(get_args(ResponseIncludable)) <= INCLUDED
 
 
 def test_fields_without_effect_are_accepted(client: OpenAI) -> None:

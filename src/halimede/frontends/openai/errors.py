@@ -23,7 +23,7 @@ class FieldError(InvalidArgumentError):
     """A field of the request is wrong, or asks for what cannot be served.
 
     Attributes:
-        field: its name.
+        field: its name, "" for the request as a whole.
         reason: OpenAI's code for this, "" for none.
     """
 
@@ -37,7 +37,7 @@ def error_document(error: HalimedeError) -> dict[str, Any]:
     """The JSON that tells of an error."""
     status = error.code.http_status
     kind = _SERVER if status >= 500 else _INVALID
-    field = error.field if isinstance(error, FieldError) else None
+    field = (error.field or None) if isinstance(error, FieldError) else None
     code = (error.reason or None) if isinstance(error, FieldError) else None
     if isinstance(error, NotFoundError):
         field, code = "model", "model_not_found"

@@ -31,6 +31,19 @@ _NAMES: Final = {
 """Fields of chat → the fields of this API that they were made of."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
+INCLUDED: Final = frozenset(
+    (
+        _LOGPROBS,
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    )
+)
+"""What `include` may name. All but log probabilities belong to items that responses do not have here."""
 _MAX_METADATA: Final = 16
 _MAX_METADATA_KEY: Final = 64
 _MAX_METADATA_VALUE: Final = 512
@@ -174,6 +187,9 @@ def _logprobs(document: dict[str, Any]) -> dict[str, Any]:
         isinstance(include, list) and all(isinstance(each, str) for each in include)
     ):
         raise FieldError("include", "'include' must be a list of strings")
+    for each in include or ():
+        if each not in INCLUDED:
+            raise FieldError("include", f"'include' cannot have '{each:.64}'", "unsupported_value")
     top = document.get("top_logprobs")
     if top is not None and (type(top) is not int or not 0 <= top <= _MAX_TOP_LOGPROBS):
         raise FieldError("top_logprobs", f"'top_logprobs' must be an integer from 0 to {_MAX_TOP_LOGPROBS}")
