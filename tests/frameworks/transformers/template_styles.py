@@ -77,6 +77,15 @@ STYLES: dict[str, str] = {
     "macros": """{% macro turn(role, text) %}<{{ role }}>{{ caller() if caller else text }}</{{ role }}>{% endmacro %}
 {% for message in messages %}{{ turn(message.role, message.content) }}{% endfor %}
 {% call turn('note', '') %}{{ messages | length }}{% endcall %}""",
+    "macros go through everything": """{% macro told(value) %}{% if value is mapping %}
+{% for key, each in value | items %}{{ key }}:{{ told(each) }},{% endfor %}{% elif value is string %}"{{ value }}"
+{% elif value is iterable %}[{% for each in value %}{{ told(each) }}{% endfor %}]
+{% else %}{{ value }}{% endif %}{% endmacro %}{{ told(messages) }}{{ told(tools) }}{{ told(12345678901) }}""",
+    "groups and pieces": """{% for role, some in messages | groupby('role') %}{{ role }}={{ some | length }};
+{% endfor %}{% set comma = joiner(', ') %}{% for message in messages | selectattr('role', 'equalto', 'user') %}
+{{ comma() }}{{ loop.previtem.content if loop.previtem }}|{{ message.content }}{% endfor %}
+{{ '%s-%s' | format(messages | length, tools is defined) }}{% filter upper %}{{ messages[0].content }}
+{% endfilter %}""",
     "the last user message counts": """{% set ns = namespace(last=-1) %}
 {% for message in messages[::-1] %}{% set index = messages | length - 1 - loop.index0 %}
 {% if ns.last < 0 and message.role == 'user' %}{% set ns.last = index %}{% endif %}{% endfor %}

@@ -44,6 +44,13 @@ HUGE = {
     "{{ '%*d' % (999999999, 1) }}": WIDTH,
     "{{ '%999999999d'|format(1) }}": WIDTH,
     "{{ '{:999999999d}'.format(1) }}": WIDTH,
+    "{{ '{:{}d}'.format(1, 999999999) }}": WIDTH,
+    "{{ '{a:{w}d}'.format(a=1, w=999999999) }}": WIDTH,
+    "{{ '{a:{w}d}'.format_map(dict(a=1, w=999999999)) }}": WIDTH,
+    "{{ '%-*d' % (999999999, 1) }}": WIDTH,
+    "{{ '%.*f' % (999999999, 1) }}": WIDTH,
+    "{{ '{:{}}'.format('a', '999999999') }}": WIDTH,
+    "{{ '{:{a[w]}d}'.format(1, a=dict(w=999999999)) }}": WIDTH,
     "{{ 'a'.center(999999999) }}": "calls 'center' with more than 10000000",
     "{{ 'a'|center(999999999) }}": "calls 'center' with more than 10000000",
     "{{ 'a'.ljust(width=999999999) }}": "calls 'ljust' with more than 10000000",
@@ -85,6 +92,22 @@ def test_loops_and_filters_do_what_they_do_in_jinja() -> None:
     told = "1/2a!xx2/2b!xx.[3]a-ba+b007rstCempty"
     assert ChatTemplate(source, {}).render(messages) == told
     assert ChatTemplate(source, {}).render([]) == "none[0]a-ba+b007Cempty"
+
+
+def test_large_numbers_of_schemas_are_data() -> None:
+    source = (
+        "{% macro kept(number, other=0) %}{{ number }}{% endmacro %}{% set most = tools[0].maximum %}"
+        "{{ kept(most) }}{{ kept(1, other=most) }}{{ kept(number=most) }}{{ tools[0].get('minimum', 99999999) }}"
+        "{{ none | default(99999999, true) }}{{ dict(a=most).a }}{{ namespace(a=most).a }}{{ '{}'.format(most) }}"
+        "{{ '%s' % most }}{{ '%d' | format(most) }}{{ [1].count(most) }}{{ 'x' | int(most) }}"
+        "{{ '{:>{w}}{}'.format('a', '!', w=3) }}"
+        "{{ '**%s**' % most }}{{ '**%s**' | format(most | string) }}"
+    )
+    most = "123456789012"
+    tools = [{"maximum": int(most)}]
+    assert ChatTemplate(source, {}).render([], tools) == (
+        f"{most}1{most}9999999999999999{most * 5}0{most}  a!**{most}****{most}**"
+    )
 
 
 def test_rendering_on_one_thread_has_nothing_to_do_with_another() -> None:

@@ -9,14 +9,16 @@ from typing import Any, Final
 from jinja2 import Template, meta, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.openai.template_limits import CURRENT, Budget, TemplateLimits
 
 _CONTENT: Final = "content"
+_CONTAINERS: Final = (dict, list, tuple)
 
 
 class _Generation(Extension):
@@ -105,9 +107,13 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as jinja2 has it
         """Call a function."""
         budget = CURRENT.budget
-        name = "range" if __obj is __self.globals["range"] else str(getattr(__obj, "__name__", ""))
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps `str.format`
-        budget.call(name, getattr(method, "__self__", None), (*args, *kwargs.values()))
+        owner = getattr(method, "__self__", None)
+        if isinstance(__obj, Macro) or __obj is dict or __obj is Namespace or isinstance(owner, _CONTAINERS):
+            budget.step()  # numbers are data for these
+        else:
+            name = "range" if __obj is __self.globals["range"] else str(getattr(__obj, "__name__", ""))
+            budget.call(name, owner, (*args, *kwargs.values()))
         return budget.result(super().call(__context, __obj, *args, **kwargs))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:

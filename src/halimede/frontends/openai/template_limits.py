@@ -12,10 +12,17 @@ from halimede.core.errors import InvalidArgumentError
 _NUMBER: Final = 10_000_000
 """The largest number that functions and filters get, which may be a width."""
 
+_ANY_NUMBER: Final = frozenset(("range", "default", "d", "int", "float", "format", "format_map"))
+"""Functions and filters that may get a larger one. Ranges and forms have limits of their own."""
+
 _BITS: Final = 4096
 """Of the results of multiplications and powers."""
 
 _DIGITS: Final = re.compile(r"\d{8}")
+_STAR: Final = re.compile(r"%[#0\- +\d]*\.?\*")
+"""A width, or a number of digits, that is one of the numbers among the arguments."""
+_NESTED: Final = re.compile(r"\{[^{}]*\{")
+"""A part of a form that is an argument, or part of one, which may be a width."""
 _KEPT_TIMES: Final = 16
 """All texts that are made on the way may together have so many times as many characters as a prompt."""
 
@@ -114,7 +121,7 @@ class Budget:
         """A function, or a method of `owner`, is about to be called with these arguments."""
         self.step()
         given = [*arguments]
-        if name != "range":  # which has its own limit
+        if name not in _ANY_NUMBER:
             for each in given:
                 if isinstance(each, int) and abs(each) > _NUMBER:
                     raise TemplateLimitError(f"the chat template calls '{name}' with more than {_NUMBER}")
@@ -122,6 +129,8 @@ class Budget:
             return
         if name == "format":
             self.format(owner, given)
+        elif name == "format_map":
+            self.format(owner, given[0].values() if given and isinstance(given[0], dict) else ())
         elif name == "replace" and len(given) > 1 and isinstance(given[0], str):
             self.made(len(owner) + owner.count(given[0]) * len(str(given[1])))
         elif name == "join" and given and isinstance(given[0], list | tuple):
@@ -132,9 +141,22 @@ class Budget:
     def format(self, form: str, arguments: Iterable[Any]) -> None:
         """Something is about to be written in a form, which may have a width."""
         self.made(len(form))
-        wide = any(isinstance(each, int) and abs(each) > _NUMBER for each in arguments) and "*" in form
+        given = [*arguments]
+        numbers = [each for each in given if isinstance(each, int)]
+        wide = (_STAR.search(form) and any(map(_may_be_wide, numbers))) or (
+            _NESTED.search(form) and any(map(_may_be_wide, given))
+        )
         if wide or _DIGITS.search(form):
             raise TemplateLimitError(f"the chat template formats with a width of more than {_NUMBER}")
+
+
+def _may_be_wide(value: Any) -> bool:
+    """Whether a value may be a width, or have one in it, that is too large."""
+    if isinstance(value, int):
+        return abs(value) > _NUMBER
+    if isinstance(value, str):
+        return _DIGITS.search(value) is not None
+    return not isinstance(value, float | None)
 
 
 class _Current(threading.local):
