@@ -209,6 +209,16 @@ def test_a_seed_gives_the_same_text_alone_and_among_others() -> None:
     assert other != alone
 
 
+def test_all_bits_of_a_seed_matter() -> None:
+    seeds = (7, 7 + (1 << 32), 7 - (1 << 32), -7, 7 - (1 << 63), (1 << 63) - 1)
+
+    def written(seed: int) -> list[int]:
+        return write(engine_of("llama"), text("a", temperature=1.0, seed=seed, ignore_eos=True))[0]
+
+    assert len({tuple(written(seed)) for seed in seeds}) == len(seeds)
+    assert written(seeds[1]) == written(seeds[1])
+
+
 def test_the_end_of_a_text_can_be_put_off_or_ignored() -> None:
     engine = engine_of("llama")
     end = tokenizer().eos_token_id

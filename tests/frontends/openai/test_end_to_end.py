@@ -17,6 +17,7 @@ import halimede
 from halimede.frontends.openai.openapi import DESCRIBED
 from halimede.frontends.openai.routes import Call, find_route
 from halimede.frontends.tokens import token_line
+from tests.frontends.http.serving import Client, get
 from tests.frontends.openai.models import PLAIN, PLAIN_CONFIG
 from tests.python_models.support import IN_SERVER, python_model
 from tests.support.server import ServerProcess, start_server
@@ -65,6 +66,8 @@ def test_the_openapi_document_has_the_calls(server: ServerProcess) -> None:
 
 def test_probes_for_vllm_find_what_they_look_for(server: ServerProcess) -> None:
     assert server.get("/health") == (200, b"")
+    with Client(int(server.http.rpartition(":")[2])) as probe:
+        assert probe.ask(get("/health").replace(b"GET", b"HEAD", 1), "HEAD").status == 200
     status, body = server.get("/version")
     assert (status, json.loads(body)) == (200, {"version": halimede.__version__})
 

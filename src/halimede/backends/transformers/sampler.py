@@ -2,7 +2,8 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Any
+from hashlib import blake2b
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -18,6 +19,10 @@ from transformers import (
 from halimede.backends.language.sampling import Sampling
 from halimede.backends.transformers.grammars import Matcher
 from halimede.core.errors import InvalidArgumentError
+
+
+_SEED_BITS: Final = 32
+"""So many bits of a seed matter to PyTorch's generator for processors."""
 
 
 class Sampler:
@@ -46,7 +51,7 @@ class Sampler:
         self._random: torch.Generator | None = None
         processors: list[Any] = []
         if sampling.temperature > 0:
-            seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+            seed = secrets.randbits(_SEED_BITS) if sampling.seed is None else _seed_of(sampling.seed)
             self._random = torch.Generator().manual_seed(seed)
             if sampling.temperature != 1:
                 processors.append(TemperatureLogitsWarper(sampling.temperature))
@@ -152,6 +157,13 @@ class Sampler:
             self._allowed = torch.zeros(size, dtype=torch.bool)
             self._allowed[list(allowed)] = True
         return self._allowed
+
+
+def _seed_of(seed: int) -> int:
+    """The seed of the generator for one of 64 bits, of which each matters."""
+    if 0 <= seed < 1 << _SEED_BITS:
+        return seed
+    return int.from_bytes(blake2b(seed.to_bytes(8, "big", signed=True), digest_size=_SEED_BITS // 8).digest())
 
 
 def _check_tokens(name: str, tokens: Iterable[int], size: int) -> None:

@@ -76,7 +76,7 @@ class _Frontend:
         exchange.route = call.label
         if self._settings.restrictions and self._refuse_restricted(exchange, call):
             return
-        if exchange.method != call.method:
+        if exchange.method != call.method and (call, exchange.method) != (Call.HEALTH, "HEAD"):
             refuse(exchange, 405, f"the method of this path is {call.method}", "method_not_supported")
             return
         try:
