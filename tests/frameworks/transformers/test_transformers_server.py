@@ -439,6 +439,7 @@ def called(client: OpenAI, choice: Any, *, stream: bool, **options: Any) -> tupl
         assert not part.delta.content
         for call in part.delta.tool_calls or []:
             if call.id:
+                assert call.index not in names  # each begins once
                 names[call.index] = call.function.name
             texts[call.index] = texts.get(call.index, "") + call.function.arguments
     return [(names[index], json.loads(texts[index])) for index in sorted(names)], part.finish_reason

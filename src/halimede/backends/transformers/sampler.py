@@ -20,7 +20,6 @@ from halimede.backends.language.sampling import Sampling
 from halimede.backends.transformers.grammars import Matcher
 from halimede.core.errors import InvalidArgumentError
 
-
 _SEED_BITS: Final = 32
 """So many bits of a seed matter to PyTorch's generator for processors."""
 
