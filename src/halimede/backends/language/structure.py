@@ -76,7 +76,7 @@ def read_response_format(value: Any) -> Structure | None:
         return None
     described_in = _described_in(kind, value, field)
     if described_in in ("value", "schema"):
-        return _read_value(kind, value[described_in], f"{field}.{described_in}")
+        return _read_value(str(kind), value[described_in], f"{field}.{described_in}")
     if kind == "json_object":
         return Structure(StructureKind.JSON_SCHEMA, _ANY_OBJECT, field)
     if kind != "json_schema":
