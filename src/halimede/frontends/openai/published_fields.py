@@ -126,7 +126,7 @@ _OF_TEXT: Final[Mapping[Use, str]] = {
         "repetition_detection priority stream_interval return_token_ids return_token_offsets return_weight_versions "
         "routed_experts_prompt_start mm_processor_kwargs media_io_kwargs mm_payload lora_path "
         "kv_transfer_params ec_transfer_params vllm_xargs guided_decoding_backend guided_whitespace_pattern "
-        "custom_logit_processor"
+        "custom_logit_processor structural_tag logits_processors"
     ),
 }
 """Fields of all calls that generate text."""
@@ -184,7 +184,7 @@ _TABLES: Final[Mapping[Call, tuple[Mapping[Use, str], ...]]] = {
             Use.REFUSED: (
                 "truncate_prompt_tokens truncation_side padding priority mm_processor_kwargs media_io_kwargs "
                 "add_special_tokens embed_dtype endianness use_activation messages add_generation_prompt "
-                "continue_final_message chat_template chat_template_kwargs"
+                "continue_final_message chat_template chat_template_kwargs normalize additional_data"
             ),
         },
     ),
