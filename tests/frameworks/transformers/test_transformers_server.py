@@ -461,6 +461,19 @@ def test_a_call_that_has_to_be_is_of_one_of_the_tools(client: OpenAI, stream: bo
     jsonschema.validate(arguments, {"weather": CITY, "time": {"maxProperties": 0}}[name])
 
 
+def test_a_call_that_has_to_be_is_of_the_allowed_tools(client: OpenAI) -> None:
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "time"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    calls, finish = called(client, choice, stream=False, parallel_tool_calls=False)
+    assert (calls, finish) == ([("time", {})], "tool_calls")
+    reply: Any = client.responses.create(
+        model="tiny", input="x", parallel_tool_calls=False, max_output_tokens=200,
+        tools=[{"type": "function", **tool["function"], "strict": False} for tool in TOOLS],
+        tool_choice={"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "time"}]},
+    )  # fmt: skip
+    assert [(call.name, call.arguments) for call in reply.output] == [("time", "{}")]
+
+
 def test_tools_are_told_to_the_model(client: OpenAI, wanted: Wanted) -> None:
     reply = client.chat.completions.create(model="tiny", messages=MESSAGES, tools=TOOLS, max_tokens=4, seed=1)
     prompt = wanted.tokenizer.apply_chat_template(

@@ -64,6 +64,43 @@ def test_a_function_that_has_to_be_called_has_its_own_schema() -> None:
     assert found[0].named == "weather"
 
 
+def only(mode: str, *names: str) -> dict[str, Any]:
+    """OpenAI's choice of some of the tools."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_only_some_of_the_tools_may_be_allowed() -> None:
+    found = read_tool_use(TOOLS, only("auto", "time"), None, ToolFormat.HERMES)
+    assert found == (ToolUse(frozenset({"time"}), ToolFormat.HERMES), None)
+    required = schema_of(read_tool_use(TOOLS, only("required", "time"), None, None))
+    jsonschema.validate([{"name": "time", "parameters": {}}], required)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([{"name": "weather", "parameters": {"city": "Ulm"}}], required)
+    both = read_tool_use(TOOLS, only("required", "time", "weather"), None, None)
+    assert both == read_tool_use(TOOLS, "required", None, None)
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        None,
+        {},
+        {"mode": "auto", "tools": []},
+        {"mode": "auto", "tools": {"a": 1}},
+        {"mode": "auto", "tools": 3},
+        {"mode": "auto", "tools": [3, {"function": 3}]},
+        {"mode": ["auto"], "tools": [{"type": "function", "function": {"name": "time"}}]},
+        {"mode": "auto", "tools": [{"type": "function", "function": {"name": "other"}}]},
+        {"mode": "auto", "tools": [{"type": "function", "function": {"name": ["time"]}}]},
+        {"mode": "none", "tools": [{"type": "function", "function": {"name": "time"}}]},
+    ],
+)
+def test_allowed_tools_are_among_the_tools(allowed: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="'tool_choice' of type 'allowed_tools' must have a mode"):
+        read_tool_use(TOOLS, {"type": "allowed_tools", "allowed_tools": allowed}, None, ToolFormat.HERMES)
+
+
 @pytest.mark.parametrize(
     ("tools", "choice", "parallel", "told"),
     [

@@ -11,6 +11,8 @@ from halimede.core.errors import InvalidArgumentError
 PARSER = "tool_call_parser"
 """The parameter of a configuration that names the format."""
 
+_ALLOWED: Final = "allowed_tools"
+
 _MAX_CALLS: Final = 16
 """So many calls a model makes at the most if it has to make some."""
 
@@ -49,6 +51,8 @@ def read_tool_use(
     if not tools or choice == "none":
         return None
     schemas = _schemas(tools)
+    if isinstance(choice, dict) and choice.get("type") == _ALLOWED:
+        choice, schemas = _allowed(choice.get(_ALLOWED), schemas)
     names = frozenset(schemas)
     if parallel not in (None, True, False):
         raise InvalidArgumentError(f"'parallel_tool_calls' must be true or false, got {parallel!r:.64}")
@@ -104,6 +108,30 @@ def _schemas(tools: Any) -> dict[str, dict[str, Any]]:
             schema = closed(schema, f"tools[{number}].function.parameters")
         schemas[name] = schema
     return schemas
+
+
+def _allowed(value: Any, schemas: dict[str, dict[str, Any]]) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The mode, auto or required, and the tools that OpenAI's `allowed_tools` leaves.
+
+    Raises:
+        InvalidArgumentError: it is something else.
+    """
+    listed = value.get("tools") if isinstance(value, dict) else None
+    mode = value.get("mode") if isinstance(value, dict) else None
+    tools = listed if isinstance(listed, list) else ()
+    functions = [each.get("function") if isinstance(each, dict) else None for each in tools]
+    names = [each.get("name") if isinstance(each, dict) else None for each in functions]
+    if (
+        mode not in ("auto", "required")
+        or not names
+        or not all(isinstance(name, str) and name in schemas for name in names)
+    ):
+        msg = (
+            f"'tool_choice' of type '{_ALLOWED}' must have a mode, auto or required, and tools among the functions "
+            f"{', '.join(sorted(schemas))}, got {value!r:.128}"
+        )
+        raise InvalidArgumentError(msg)
+    return mode, {name: schema for name, schema in schemas.items() if name in names}
 
 
 def _call_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
