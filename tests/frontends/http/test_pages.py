@@ -22,9 +22,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
         yield running
 
 
-def test_a_browser_gets_a_page_with_links(server: ModelServer) -> None:
+@pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml", "application/xml, Text/HTML ;q=0.9"])
+def test_a_browser_gets_a_page_with_links(server: ModelServer, accept: str) -> None:
     with server.served.client() as client:
-        answer = client.ask(get("/", "Accept: text/html,application/xhtml+xml"))
+        answer = client.ask(get("/", f"Accept: {accept}"))
     page = answer.body.decode()
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"

@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import ClientError
 
 from halimede.hosting.access.keys import Key
+from halimede.hosting.api.other_services import answer_error
+from halimede.hosting.errors import ApiError
 from tests.hosting.api.serving import ACCESS_KEY, SECRET, ApiHost, api_host
 
 CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -46,6 +49,22 @@ def test_the_service_is_refused_by_its_name(host: ApiHost, service: str) -> None
         f"sagemaker, sts"
     )
     assert host.stored == []
+
+
+@pytest.mark.parametrize(
+    ("content_type", "answered"),
+    [
+        ("application/x-www-form-urlencoded", "text/xml"),
+        ("Application/X-WWW-Form-URLEncoded ; charset=utf-8", "text/xml"),
+        ("application/x-www-form-urlencoded-not", "application/json"),
+        ("application/x-amz-json-1.1", "application/json"),
+    ],
+)
+def test_the_refusal_has_the_format_of_the_request(content_type: str, answered: str) -> None:
+    request = Mock(head=Mock(headers={"content-type": content_type}))
+    answer_error(request, ApiError("UnknownOperationException", "not here", 404), "ec2", "1")
+    (_, _, headers), _ = request.respond.call_args
+    assert dict(headers)["Content-Type"] == answered
 
 
 def test_path_of_a_service_that_is_there_is_no_object_of_the_store(host: ApiHost) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
+from halimede.core.media_types import essence
 from halimede.frontends.http.routes import Route
 from halimede.frontends.http.transport.exchange import Exchange
 
@@ -66,7 +67,7 @@ class Landing:
 
     def answer(self, exchange: Exchange, _route: Route) -> None:
         """Answer with the page, or with 404 for a program."""
-        if "text/html" in exchange.headers.get("accept", ""):
+        if "text/html" in map(essence, exchange.headers.get("accept", "").split(",")):
             exchange.respond(200, (self._page,), "text/html; charset=utf-8", _HEADERS)
         else:
             exchange.route = ""

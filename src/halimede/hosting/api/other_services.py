@@ -5,6 +5,7 @@ from typing import Final
 
 import orjson
 
+from halimede.core.media_types import essence
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.api.query_protocol import escape
 from halimede.hosting.errors import ApiError
@@ -37,7 +38,7 @@ def unavailable(head: Head, service: str, known: Iterable[str]) -> ApiError:
 
 def answer_error(request: Request, error: ApiError, service: str, request_id: str) -> None:
     """Answer with an error, as the clients of a service expect it."""
-    is_form = request.head.headers.get("content-type", "").startswith(_FORM)
+    is_form = essence(request.head.headers.get("content-type", "")) == _FORM
     if is_form or service in _XML_SERVICES:
         kind, body = "text/xml", _xml(error, service, request_id).encode()
     else:

@@ -55,6 +55,24 @@ def test_bad_timeouts(text: str) -> None:
         parse_timeout(text)
 
 
+@pytest.mark.parametrize(
+    ("content_type", "refused"),
+    [
+        ("application/grpc", False),
+        ("application/grpc+proto", False),
+        ("application/grpc;charset=utf-8", False),
+        ("Application/gRPC ; charset=utf-8", False),
+        ("application/grpc-web", True),
+        ("application/grp", True),
+        ("text/plain; application/grpc", True),
+        ("", True),
+    ],
+)
+def test_media_types_of_grpc(content_type: str, refused: bool) -> None:
+    fields = [(name, content_type if name == "content-type" else value) for name, value in REQUEST]
+    assert bool(reader().read(Encoder().encode(fields)).refusal) is refused
+
+
 def test_same_block_gives_the_same_head_without_decoding_again() -> None:
     encoder = Encoder()
     one = reader()

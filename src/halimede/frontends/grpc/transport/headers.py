@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hpack import Decoder, HPACKError
 
 from halimede.core.clock import MILLISECOND, SECOND
+from halimede.core.media_types import essence
 from halimede.frontends.grpc.transport.call import Method, RequestHead, UnaryMethod
 from halimede.frontends.grpc.transport.frames import ConnectionFault, ErrorCode
 from halimede.frontends.grpc.transport.responses import Status, refusal, trailers_only
@@ -143,9 +144,8 @@ class HeaderReader:
     ) -> bytes:
         if text[":method"] != "POST":
             return refusal(405, "gRPC requests have the method POST", (("allow", "POST"),))
-        content_type = text.get("content-type", "")
-        rest = content_type.removeprefix("application/grpc")
-        if rest == content_type or rest[:1] not in ("", "+", ";"):
+        content_type, _, _ = essence(text.get("content-type", "")).partition("+")
+        if content_type != "application/grpc":
             return refusal(415, "gRPC requests have the content-type application/grpc")
         size = sum(32 + len(name) + len(value) for name, value in fields)
         if size > self._max_list_size:
