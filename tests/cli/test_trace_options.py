@@ -86,6 +86,13 @@ def test_settings_of_the_mode_are_kept_as_often_as_they_are_given() -> None:
     assert config.options == {"url": ("http://host:4318/v1/traces",), "resource": ("a=b", "c=d")}
 
 
+def test_modes_have_any_letter_case() -> None:
+    entries = ("mode=OpenTelemetry", "OPENTELEMETRY,url=http://host:4318", "Triton,file=here")
+    config = trace_config(ServeOptions(trace_config=entries))
+    assert (config.mode, config.file) == (TraceMode.OPENTELEMETRY, "here")
+    assert config.options == {"url": ("http://host:4318",)}
+
+
 FORM = "--trace-config option format is '<trace mode>,<setting>=<value>'. Got "
 LEVELS = "there are OFF, TIMESTAMPS and TENSORS"
 MODES = 'Available options are "triton" and "opentelemetry"'

@@ -97,7 +97,7 @@ def _split(entry: str) -> tuple[str, str, str]:
 
 def _mode(text: str) -> TraceMode:
     try:
-        return TraceMode(text)
+        return TraceMode(text.lower())
     except ValueError:
         _refuse(
             f'invalid value for trace mode option: {text}. Available options are "triton" and "opentelemetry"'
