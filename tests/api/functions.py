@@ -5,7 +5,7 @@ import functools
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,11 @@ def positive_at_once(x: Rows) -> Rows:
 def parsed(text: str) -> str:
     """The text of a document, which a library reads."""
     return str(json.loads(text)["text"])
+
+
+def squared(x: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """A square, which a library in C makes."""
+    return x.reshape(2, 2)
 
 
 @model(batch=8)

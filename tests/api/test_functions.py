@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 import halimede
 from tests.api import functions
 from tests.python_models.support import http_inputs
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,7 @@ def server() -> Iterator[halimede.BackgroundServer]:
         functions.positive_later,
         functions.positive_at_once,
         functions.parsed,
+        functions.squared,
         functions.upper,
         functions.countdown,
         functions.words,
@@ -136,10 +138,25 @@ def test_a_callers_mistake_is_not_told_to_those_who_share_its_batch(
         assert answer == (told if index in failed else [[value] * 4])
 
 
-def test_a_value_error_of_a_library_is_the_functions(client: httpclient.InferenceServerClient) -> None:
-    with pytest.raises(InferenceServerException, match="JSONDecodeError: Expecting value") as caught:
-        infer(client, "parsed", text=text("no JSON"))
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("parsed", {"text": text("no JSON")}, "JSONDecodeError: Expecting value"),
+        ("squared", {"x": np.ones(3, np.float32)}, "ValueError: cannot reshape array of size 3"),
+    ],
+)
+def test_a_value_error_of_a_library_is_the_functions(
+    client: httpclient.InferenceServerClient,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    given: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(InferenceServerException, match=message) as caught:
+        infer(client, name, **given)
     assert caught.value.status() == "500"
+    wait_until(lambda: f"{name} failed\nTraceback" in caplog.text, "the traceback in the log")
+    assert message in caplog.text
 
 
 def test_a_batch_of_texts_is_a_list(client: httpclient.InferenceServerClient) -> None:

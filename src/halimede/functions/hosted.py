@@ -5,7 +5,8 @@ It runs wherever Python models run, in a worker process or in the server's.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from opcode import opmap
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from halimede.functions.places import Place, find_function
 from halimede.functions.signature import FunctionSignature, read_signature
 
 logger = logging.getLogger("halimede.functions")
+
+_RAISE: Final = opmap["RAISE_VARARGS"]
+"""What a statement `raise` is compiled to."""
 
 
 def hosted(triton: Any, place: Place) -> type:
@@ -122,11 +126,16 @@ class _Model:
         return self.triton.InferenceResponse(error=self.triton.TritonError(told, code))
 
     def _is_raised_here(self, error: Exception) -> bool:
-        """Whether an exception comes from the function's package or ours, rather than from a library that it calls."""
+        """Whether the function's package or ours raises the exception, rather than a library that it calls.
+
+        Libraries in C have no frames: their exceptions seem to come from the line that calls them, which raises nothing.
+        """
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        module = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+        if trace is None or trace.tb_frame.f_code.co_code[trace.tb_lasti] != _RAISE:
+            return False
+        module = trace.tb_frame.f_globals.get("__name__", "")
         return _package(module) in (_package(module_of(self.target)), _package(__name__))
 
 
