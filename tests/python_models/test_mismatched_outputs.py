@@ -86,6 +86,15 @@ def test_mismatches_are_answered_and_logged_once(
     assert f"model '{model}': {text} {hint}" in line
 
 
+def test_each_kind_of_mismatch_of_an_output_is_logged(models: Models) -> None:
+    model = models.load(returning("pb_utils.Tensor('OUT', np.ones((2, 3), np.int64))"), FIXED)
+    for _ in range(2):
+        models.infer(model)
+    datatype, shape = warnings(models, model)
+    assert "its output 'OUT' is TYPE_INT64, but the configuration says TYPE_FP32 (" in datatype
+    assert "its output 'OUT' has shape [2, 3], but the configuration says [4] (" in shape
+
+
 @pytest.mark.parametrize(("config", "tensors", "text"), MISMATCHES)
 @pytest.mark.parametrize("answering", [returning, sending])
 def test_mismatches_fail_requests_of_strict_models(

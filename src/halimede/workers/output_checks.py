@@ -90,10 +90,11 @@ class OutputChecks:
         self, request: InferRequest, encoded: tuple[Any, ...], response: InferResponse
     ) -> Iterator[tuple[Mismatch, str]]:
         for name, tensor in response.tensors():
-            found = self._difference(self._signature.outputs[name], tensor, request.batch_size)
-            if found is not None:
-                yield found
-            elif len(self._fitting) < _MAX_FITTING:
+            fits = True
+            for difference in self._differences(self._signature.outputs[name], tensor, request.batch_size):
+                fits = False
+                yield difference
+            if fits and len(self._fitting) < _MAX_FITTING:
                 self._fitting.add((name, tensor.datatype.number, tensor.shape, request.batch_size))
         for name in dropped_outputs(encoded):
             if name not in self._signature.backend_outputs:
@@ -111,23 +112,22 @@ class OutputChecks:
                     f"its response lacks the output '{name}'; the outputs that it has: {given}",
                 )
 
-    def _difference(self, spec: TensorSpec, tensor: Tensor, rows: int) -> tuple[Mismatch, str] | None:
-        """What is wrong with an output; None if it fits."""
+    def _differences(self, spec: TensorSpec, tensor: Tensor, rows: int) -> Iterator[tuple[Mismatch, str]]:
+        """What is wrong with an output."""
         output, shape = f"its output '{spec.name}'", tensor.shape
         if tensor.datatype is not spec.datatype:
-            return (
+            yield (
                 Mismatch.DATATYPE,
                 f"{output} is {tensor.datatype.config_name}, but the configuration says {spec.datatype.config_name}",
             )
         if spec.name in self._signature.scattered:
-            return None  # it is as large as an input
+            return  # it is as large as an input
         row, dims = shape[self._lead :], spec.backend_dims
         fits = len(shape) == self._lead + len(dims) and all(
             dim in (-1, size) for dim, size in zip(dims, row, strict=True)
         )
         if not fits:
             full = [-1, *dims] if self._lead else list(dims)
-            return Mismatch.SHAPE, f"{output} has shape {list(shape)}, but the configuration says {full}"
-        if self._lead and shape[0] != rows:
-            return Mismatch.ROWS, f"{output} has {shape[0]} rows in the response to a request of {rows}"
-        return None
+            yield Mismatch.SHAPE, f"{output} has shape {list(shape)}, but the configuration says {full}"
+        elif self._lead and shape[0] != rows:
+            yield Mismatch.ROWS, f"{output} has {shape[0]} rows in the response to a request of {rows}"
