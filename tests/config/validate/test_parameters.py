@@ -12,17 +12,20 @@ from halimede.backends.registry import BACKENDS
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.validate.parameters import EVERYWHERE, KNOWN, misspelt_parameters
 
-_FOLDERS = {"onnxruntime": "onnx"}
-_READERS = {"text_parameter", "integer_parameter", "choice_parameter", "switch_parameter", "_switch"}
+_FOLDERS = {"onnxruntime": "backends/onnx", "python": "workers"}
+_READERS = {
+    "text_parameter", "integer_parameter", "choice_parameter", "switch_parameter", "_switch", "_of_model"
+}  # fmt: skip
 _TESTING = {"dyna_sequence", "identity", "implicit_state", "repeat", "sequence", "square"}
 
 
 def keys_read(folder: Path) -> set[str]:
     """The parameters that the modules of a folder read by name, or by the name of a constant or a loop over some."""
     found: set[str] = set()
-    for file in folder.rglob("*.py"):
-        tree = ast.parse(file.read_text())
-        constants = dict(constants_of(tree))
+    trees = [ast.parse(file.read_text()) for file in folder.rglob("*.py")]
+    imported = {name: texts for tree in trees for name, texts in constants_of(tree)}
+    for tree in trees:
+        constants = imported | dict(constants_of(tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
                 key = node.args[1]
@@ -59,9 +62,8 @@ def texts_of(value: ast.expr) -> set[str]:
 
 @pytest.mark.parametrize("backend", sorted(KNOWN))
 def test_all_parameters_that_a_backend_reads_are_known(backend: str) -> None:
-    folder = Path(halimede.__file__).parent / "backends" / _FOLDERS.get(backend, backend)
-    read = keys_read(folder)
-    assert read or backend in ("python", "tensorrt", "vllm"), "the test sees no parameter"
+    read = keys_read(Path(halimede.__file__).parent / _FOLDERS.get(backend, f"backends/{backend}"))
+    assert read or backend in ("tensorrt", "vllm"), "the test sees no parameter"
     assert read <= KNOWN[backend] | EVERYWHERE
 
 
@@ -73,6 +75,15 @@ def test_all_backends_but_those_for_tests_have_known_parameters() -> None:
 def test_parameters_of_models_themselves_are_no_mistakes(key: str) -> None:
     text = f'backend: "onnxruntime" parameters {{ key: "{key}" value {{ string_value: "1" }} }}'
     assert list(misspelt_parameters(text_format.Parse(text, ModelConfig()))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "right"), [("SLOW_EXECUTION_SECOND", "SLOW_EXECUTION_SECONDS"), ("Strict", "strict")]
+)
+def test_misspelt_parameters_of_python_models(key: str, right: str) -> None:
+    text = f'backend: "python" parameters {{ key: "{key}" value {{ string_value: "1" }} }}'
+    [found] = misspelt_parameters(text_format.Parse(text, ModelConfig()))
+    assert f"did you mean '{right}'?" in found.message
 
 
 def test_a_parameter_beside_the_right_one_is_no_mistake() -> None:

@@ -45,7 +45,7 @@ KNOWN: Final = {
     "python": frozenset(
         {
             "EXECUTION_ENV_PATH", "EXECUTION_TIMEOUT_SECONDS", "FORCE_CPU_ONLY_INPUT_TENSORS",
-            "MAX_CONCURRENT_EXECUTIONS",
+            "MAX_CONCURRENT_EXECUTIONS", "SLOW_EXECUTION_SECONDS", "strict",
         }
     ),
     "pytorch": frozenset(
