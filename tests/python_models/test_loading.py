@@ -146,6 +146,16 @@ def test_preferred_sizes_are_compared_with_the_completed_batch_size(models: Mode
     assert "dynamic batching preferred size must be <= max batch size" in str(caught.value.message())
 
 
+def test_batches_by_tokens_need_only_the_batching_that_is_completed(models: Models) -> None:
+    tokens = 'parameters { key: "dynamic_batching.max_tokens" value { string_value: "64" } }'
+    batched = "config.set_max_batch_size(4); config.set_dynamic_batching(); return config"
+    config = models.http.get_model_config(models.load(completing(batched), FLOATS + tokens))
+    assert (config["max_batch_size"], "dynamic_batching" in config) == (4, True)
+    models.write(completing("config.set_max_batch_size(4); return config"), FLOATS + tokens)
+    with pytest.raises(InferenceServerException, match=r"has no effect without dynamic_batching \{ \}"):
+        models.http.load_model(models.last_name)
+
+
 def test_auto_complete_config_cannot_change_a_scheduler_that_is_set(models: Models) -> None:
     name = models.load(
         completing("""

@@ -98,14 +98,15 @@ def test_settings_that_no_model_completes_must_be_valid_at_once(
         "dynamic_batching { preferred_batch_size: [ 2 ] }",
         "sequence_batching { oldest { preferred_batch_size: [ 2 ] } }",
         'dynamic_batching { } parameters { key: "dynamic_batching.max_tokens" value { string_value: "9" } }',
+        'parameters { key: "dynamic_batching.max_tokens" value { string_value: "9" } }',
     ],
 )
-def test_what_depends_on_the_batch_size_may_be_wrong_only_while_that_is_completed(
+def test_what_depends_on_batching_may_be_wrong_only_while_that_is_completed(
     model: Path, setting: str
 ) -> None:
     (model / "config.pbtxt").write_text(IDENTITY.replace("max_batch_size: 4\n", "") + setting)
     assert resolve("m", model).versions == (2,)
-    with pytest.raises(InvalidArgumentError, match=r"max.batch.size"):
+    with pytest.raises(InvalidArgumentError, match=r"max.batch.size|without dynamic_batching"):
         resolve("m", model, auto_complete=False)
 
 

@@ -56,13 +56,15 @@ class TokenBatchingError(Exception):
 
 
 def read_token_batching(config: ModelConfig) -> TokenBatching | None:
-    """What a configuration with complete tensors and batch size says; None if its batches are closed by rows.
+    """What a configuration with complete tensors, batch size and batching says; None if its batches are closed by rows.
 
     Raises:
         TokenBatchingError: a parameter is wrong.
     """
     if (limits := read_limits(config)) is None:
         return None
+    if not config.HasField("dynamic_batching"):
+        raise TokenBatchingError(MAX_TOKENS, "has no effect without dynamic_batching { }")
     if not config.max_batch_size:
         raise TokenBatchingError(MAX_TOKENS, "needs a max_batch_size above 0")
     preferred = list(config.dynamic_batching.preferred_batch_size)
@@ -106,7 +108,7 @@ def read_limits(config: ModelConfig) -> tuple[int, float] | None:
     """The most tokens of a batch and the largest share of padding; None if batches are closed by rows.
 
     Raises:
-        TokenBatchingError: a parameter is wrong, whatever the tensors and the batch size are.
+        TokenBatchingError: a parameter is wrong, whatever the model completes.
     """
     given = [key for key in config.parameters if key.startswith(PREFIX)]
     if not given:
@@ -116,8 +118,6 @@ def read_limits(config: ModelConfig) -> tuple[int, float] | None:
             raise TokenBatchingError(key, f"is unknown; known are {', '.join(KNOWN)}")
     if MAX_TOKENS not in given:
         raise TokenBatchingError(given[0], f"has no effect without '{MAX_TOKENS}'")
-    if not config.HasField("dynamic_batching"):
-        raise TokenBatchingError(MAX_TOKENS, "has no effect without dynamic_batching { }")
     text = _text(config, MAX_TOKENS)
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise TokenBatchingError(MAX_TOKENS, f"must be a whole number above 0, got '{text}'", "4096")

@@ -657,3 +657,38 @@ def test_a_message_of_several_lines_is_printed_as_such(tmp_path: Path) -> None:
     assert status == 1
     assert "one\n    two" in told
     assert "\\x0a" not in told
+
+
+COMPLETING = """
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(4)
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})
+        return config
+
+    def execute(self, requests):
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'input { name: "IN" }',
+        'output { name: "OUT" }',
+        'input { name: "IN" data_type: TYPE_FP32 dims: 1 reshape { shape: [ ] } }',
+        "dynamic_batching { preferred_batch_size: 4 }",
+    ],
+)
+def test_what_the_code_of_a_python_model_completes_is_not_a_problem(tmp_path: Path, text: str) -> None:
+    python_model(tmp_path, "m", COMPLETING, text)
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [COMPLETING, COMPLETING.replace("config.set_max", "raise ValueError"), ""])
+def test_what_the_code_of_a_python_model_does_not_complete_is_told(tmp_path: Path, code: str) -> None:
+    python_model(tmp_path, "m", code, 'input { name: "OTHER" }')
+    fields = [each["field"] for each in problems(tmp_path)]
+    assert [each for each in fields if each] == ["input[0].data_type", "input[0].dims"]

@@ -182,7 +182,9 @@ def _examine_model(
     normalise(config, placed.gpus)
     named = is_nowhere(config, directory) or any(each.where in ("backend", "platform") for each in problems)
     found = find_problems(config, placed.gpus, placed.missing, complete=is_ensemble(config))
-    problems += [each for each in found if not (named and each.where == "backend")]
+    # what the code of a Python model may complete is told if it does not
+    completed = [each for each in found if _is_of_tensors(each)] if _is_completed(config, imports) else []
+    problems += [each for each in found if not (named and each.where == "backend") and each not in completed]
     problems += agent_problems(config, directory, agents)
     problems += resource_problems(config)
     if not named:
@@ -207,12 +209,23 @@ def _examine_model(
                 if _mistake(finding) not in seen:
                     seen.add(_mistake(finding))
                     result.findings.append(finding)
+    if result.config is config:
+        result.findings += [_place(problem, path, locations) for problem in completed]
     if not result.findings and result.config.input and result.config.output:
         problems = [*warmup_input_problems(result.config, directory), *openai_problems(result.config)]
         result.findings += [_place(problem, path, locations) for problem in problems]
     if not result.findings:
         result.warnings += [_place(problem, path, locations) for problem in find_warnings(result.config)]
     return result
+
+
+def _is_completed(config: ModelConfig, imports: PythonImports) -> bool:
+    """Whether the code of the model is run, which may complete its configuration."""
+    return not is_ensemble(config) and backend_name(config) == PYTHON and imports.wanted
+
+
+def _is_of_tensors(problem: Problem) -> bool:
+    return problem.where.startswith(("input[", "output["))
 
 
 def _mistake(finding: Finding) -> tuple[str, str]:
