@@ -13,6 +13,9 @@ CLIENT_GONE: Final = 499
 _CLIENT_ERRORS: Final = frozenset((1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 16))
 """gRPC's codes that a client causes: cancelled, invalid, missing, refused, too much or unknown."""
 
+_HEALTH_CHECKS: Final = frozenset(("server_live", "server_ready", "model_ready", "ping"))
+"""Routes whose 4xx says that something is not ready, which is not a mistake of the client."""
+
 Counts = defaultdict[tuple[str, int], int]
 """(route, status) → how many; the route is "" for what no route is for."""
 
@@ -22,8 +25,10 @@ def new_counts() -> Counts:
     return defaultdict(int)
 
 
-def is_client_error(protocol: str, status: int) -> bool:
+def is_client_error(protocol: str, route: str, status: int) -> bool:
     """Whether the status of an answer says that the client made a mistake, was refused or gave up."""
+    if route in _HEALTH_CHECKS and status != CLIENT_GONE:
+        return False
     return status in _CLIENT_ERRORS if protocol == "grpc" else 400 <= status < 500
 
 

@@ -215,9 +215,10 @@ def _scheduler(model: ServedModel) -> str:
 def _traffic(traffic: Traffic) -> Document:
     protocol = traffic.protocol
     statuses = Counter[int]()
-    for (_, status), number in traffic.counts.items():
+    client_errors = 0
+    for (route, status), number in traffic.counts.items():
         statuses[status] += number
-    client_errors = sum(number for status, number in statuses.items() if is_client_error(protocol, status))
+        client_errors += number * is_client_error(protocol, route, status)
     name = status_name if protocol == "grpc" else str
     return {
         "protocol": protocol,
