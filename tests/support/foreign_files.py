@@ -9,6 +9,7 @@ FOREIGN = (
     (b"\n<!DOCTYPE html>\n<html><body>Not found</body></html>" * 9, "it is an HTML page"),
     (b"\x1f\x8b" + bytes(range(1, 200)), "it is compressed by gzip"),
     (b"\x80\x04\x95" + b"sklearn" * 30, "it is a pickle"),
+    (b"GGUF" + bytes(range(1, 200)), "it is a GGUF file"),
     (b"not a model!", "it has only 12 bytes"),
 )
 """Content, and a part of the error's text."""

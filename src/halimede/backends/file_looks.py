@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ZIP: Final = b"pk\x03\x04"
+XML: Final = b"<?xml"
 
 _LFS: Final = b"version https://git-lfs"
 _SMALL: Final = 64
@@ -17,9 +18,11 @@ _STARTS: Final = {
     _LFS: "it is a pointer of Git LFS, not the file itself; fetch that by 'git lfs pull'",
     b"<!doctype html": _PAGE,
     b"<html": _PAGE,
+    XML: "it is XML, perhaps the error message of a download",
     ZIP: "it is a zip archive, as PyTorch and Keras write; extract or export the model",
     b"\x1f\x8b": "it is compressed by gzip; decompress it",
     b"\x89hdf": "it is an HDF5 file, as Keras writes; export the model",
+    b"gguf": "it is a GGUF file of llama.cpp",
     b"\x80\x02": _PICKLE,
     b"\x80\x03": _PICKLE,
     b"\x80\x04": _PICKLE,

@@ -291,7 +291,15 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize(("content", "text"), [*FOREIGN, (ZIP, "it is a zip archive"), (b"", "it is empty")])
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        *FOREIGN,
+        (ZIP, "it is a zip archive"),
+        (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "it is XML"),
+        (b"", "it is empty"),
+    ],
+)
 def test_an_unreadable_file_is_told_by_what_it_looks_like(tmp_path: Path, content: bytes, text: str) -> None:
     source = source_of(tmp_path, "")
     (source.version_directory / "model.onnx").write_bytes(content)

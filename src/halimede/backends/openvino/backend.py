@@ -16,7 +16,7 @@ import openvino
 from halimede.backends.base import BackendModel, BackendOptions, Instance, InstanceSpec, ModelSource
 from halimede.backends.batch import Batch
 from halimede.backends.decoupled import refuse_decoupled
-from halimede.backends.file_looks import note
+from halimede.backends.file_looks import XML, note
 from halimede.backends.openvino.errors import openvino_error, plain_text
 from halimede.backends.openvino.settings import CPU, OpenVinoSettings
 from halimede.backends.openvino.shapes import (
@@ -164,7 +164,7 @@ class OpenVinoModel(BackendModel):
                 )
                 raise InvalidArgumentError(msg) from error
             raised = self._error(error)
-            raise type(raised)(f"{raised.message}{note(self._path)}") from error
+            raise type(raised)(f"{raised.message}{note(self._path, usual=XML)}") from error
         return self._read
 
     def _extend(self, library: str) -> None:
