@@ -107,6 +107,12 @@ CASES: list[Case] = [
         None,
     ),
     (
+        f"{BATCHING} sequence_batching {{ oldest {{ max_candidate_sequences: -1 }} }}",
+        "sequence batching max candidate sequences must not be negative for m",
+        "sequence_batching.oldest.max_candidate_sequences",
+        "max_candidate_sequences: 1",
+    ),
+    (
         f"{BATCHING} sequence_batching {{ oldest {{ preferred_batch_size: -1 }} }}",
         "sequence batching preferred batch size must be positive for m",
         "sequence_batching.oldest.preferred_batch_size",

@@ -47,6 +47,10 @@ def sequence_problems(config: ModelConfig) -> Iterator[Problem]:
             "sequence_batching.oldest",
             PREFERRED_OF_OLDEST,
         )
+        if batching.oldest.max_candidate_sequences < 0:
+            message = f"sequence batching max candidate sequences must not be negative for {config.name}"
+            where = "sequence_batching.oldest.max_candidate_sequences"
+            yield Problem(config.name, where, message, "max_candidate_sequences: 1")
     if batching.HasField("direct") and not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
         message = f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {config.name}"
         where = "sequence_batching.direct.minimum_slot_utilization"
