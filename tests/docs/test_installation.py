@@ -48,6 +48,17 @@ def test_commands_install_from_a_checkout_or_lead_to_the_installation(page: Path
         assert "getting-started.md#installed)" in line, line
 
 
+def test_messages_name_extras_that_exist() -> None:
+    named = {
+        extra
+        for file in (ROOT / "src").rglob("*.py")
+        for extras_named in re.findall(r"pip install [\"']halimede\[([a-z,-]+)\]", file.read_text())
+        for extra in extras_named.split(",")
+    }
+    assert "onnx" in named
+    assert named <= extras().keys()
+
+
 def test_the_place_lists_all_extras_for_users() -> None:
     table = re.findall(r"^\| `([a-z-]+)` \|", PLACE.read_text(), re.M)
     assert set(table) == extras().keys() - _FOR_DEVELOPERS

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from halimede.files.targets import TargetError, functions_in, read_target
+from halimede.functions.declaration import DeclarationError
 
 MODULE = """
 from halimede import model, serve
@@ -92,3 +93,8 @@ def test_what_is_not_there_is_told_with_what_may_be_meant(here: Path, given: str
     (here / "good_module.py").write_text(MODULE)
     with pytest.raises(TargetError, match=re.escape(text)):
         read_target(given)
+
+
+def test_an_object_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="an object of class 'object' has no method __call__"):
+        read_target(object())  # type: ignore[arg-type]

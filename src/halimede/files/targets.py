@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from halimede.functions.callables import is_object, module_of, qualified_name
-from halimede.functions.declaration import options_of
+from halimede.functions.declaration import DeclarationError, options_of
 from halimede.functions.places import loading
 from halimede.functions.repository import model_name
 
@@ -47,10 +47,13 @@ def read_target(given: str | Path | Callable[..., Any]) -> Target:
 
     Raises:
         TargetError: there is no such thing.
-        DeclarationError: it is a function that cannot be served.
+        DeclarationError: it is a function or an object that cannot be served.
     """
     if callable(given):
         return Target(model_name(given), f"{module_of(given)}:{qualified_name(given)}", given)
+    if not isinstance(given, str | Path):
+        kind = type(given).__qualname__
+        raise DeclarationError(f"an object of class '{kind}' has no method __call__, which would answer requests")
     text = str(given)
     name = ""
     named = _NAMED.fullmatch(text)
