@@ -310,7 +310,7 @@ def test_wrong_repository_requests_are_refused(server: ModelServer) -> None:
     body = b'{"parameters":{"unload_dependents":1}}'
     assert "expected a boolean" in error(server, post(body, "/v2/repository/models/echo/unload"), 400)
     body = b'{"parameters":{}}' + b" " * LIMIT
-    text = "request JSON size of 100017 bytes exceeds the maximum allowed input size of 100000 bytes"
+    text = "request JSON size of 100017 bytes exceeds the maximum allowed input size. It is 100000 bytes"
     assert text in error(server, post(body, "/v2/repository/models/echo/load"), 400)
 
 

@@ -12,7 +12,7 @@ from tests.frontends.http.serving import Client, Served, echo, post, serve
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
-CALL_TOO_LARGE = "request JSON size of 1001 bytes exceeds the maximum allowed input size of 1000 bytes."
+CALL_TOO_LARGE = "request JSON size of 1001 bytes exceeds the maximum allowed input size. It is 1000 bytes."
 INFERENCE_TOO_LARGE = "Request JSON size of 1001 bytes exceeds the maximum allowed value of 1000 bytes."
 BINARY = "Inference-Header-Content-Length: 10"
 

@@ -63,7 +63,7 @@ def test_an_alias_is_short_and_printable(alias: str) -> None:
             "The surrogate pair in string is invalid. at 16",
         ),
         (b"{", "failed to parse the request JSON buffer"),
-        (b"x" * (LIMIT + 1), "exceeds the maximum allowed input size of 4096 bytes"),
+        (b"x" * (LIMIT + 1), "exceeds the maximum allowed input size. It is 4096 bytes"),
     ],
 )
 def test_what_is_wrong_is_told(document: Any, text: str) -> None:
