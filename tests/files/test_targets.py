@@ -97,4 +97,4 @@ def test_what_is_not_there_is_told_with_what_may_be_meant(here: Path, given: str
 
 def test_an_object_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(DeclarationError, match="an object of class 'object' has no method __call__"):
-        read_target(object())  # type: ignore[arg-type]
+        read_target(object())

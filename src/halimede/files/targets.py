@@ -42,7 +42,7 @@ class Target:
     what: Path | Callable[..., Any]
 
 
-def read_target(given: str | Path | Callable[..., Any]) -> Target:
+def read_target(given: object) -> Target:
     """What is given: a path, `NAME=PATH`, `module:function`, `NAME=module:function`, or the function itself.
 
     Raises:
@@ -53,7 +53,9 @@ def read_target(given: str | Path | Callable[..., Any]) -> Target:
         return Target(model_name(given), f"{module_of(given)}:{qualified_name(given)}", given)
     if not isinstance(given, str | Path):
         kind = type(given).__qualname__
-        raise DeclarationError(f"an object of class '{kind}' has no method __call__, which would answer requests")
+        raise DeclarationError(
+            f"an object of class '{kind}' has no method __call__, which would answer requests"
+        )
     text = str(given)
     name = ""
     named = _NAMED.fullmatch(text)
