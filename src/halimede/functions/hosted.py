@@ -128,7 +128,7 @@ class _Model:
     def _is_raised_here(self, error: Exception) -> bool:
         """Whether the function's package or ours raises the exception, rather than a library that it calls.
 
-        Libraries in C have no frames: their exceptions seem to come from the line that calls them, which raises nothing.
+        Libraries in C have no frames: their exceptions seem to come from the line that calls them, without a `raise`.
         """
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:

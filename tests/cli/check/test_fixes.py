@@ -345,6 +345,25 @@ def test_a_misspelt_file_of_a_python_model_is_found(tmp_path: Path) -> None:
     assert problem["fix"] == 'default_model_filename: "network.py"'
 
 
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ("dims: 16", "data_type"),
+        ("data_type: TYPE_INT64", "dims"),
+        ("", "data_type"),
+    ],
+)
+def test_what_a_tensor_lacks_is_taken_from_the_model(tmp_path: Path, given: str, lacks: str) -> None:
+    text = (
+        f'backend: "onnxruntime" max_batch_size: 4 input {{ name: "INPUT0" {given} }} '
+        'output { name: "OUTPUT0" data_type: TYPE_INT64 dims: 16 }'
+    )
+    onnx_models.write_model(tmp_path, "m", onnx_models.identity(onnx_models.INT64), text)
+    [problem] = problems(tmp_path)
+    assert problem["message"] == f"model input 'INPUT0' must specify '{lacks}' for m"
+    assert problem["fix"] == 'input { name: "INPUT0" data_type: TYPE_INT64 dims: [16] }'
+
+
 def test_a_tensor_of_an_unknown_name_is_the_one_most_like_it(tmp_path: Path) -> None:
     """Not the first one that the configuration lacks, which may have another datatype."""
     kinds = {"input_ids": onnx_models.INT64, "attention_mask": onnx_models.FLOAT}

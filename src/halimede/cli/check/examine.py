@@ -1,8 +1,11 @@
 """Looking at a model on disk as a server would load it, but to the end: every problem, each with its place."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from halimede.backends.base import BackendOptions, ModelSource
 from halimede.backends.initial_states import DIRECTORY as STATE_DIRECTORY
@@ -35,6 +38,7 @@ from halimede.config.normalise import normalise
 from halimede.config.parse import ConfigTextError, parse_text, read_text
 from halimede.config.validate import Problem, find_problems, find_warnings
 from halimede.config.validate.instances import instance_problems
+from halimede.config.validate.tensors import tensor_problems
 from halimede.core.datatypes import BY_NUMBER
 from halimede.core.errors import HalimedeError, NotFoundError
 from halimede.core.gpus import visible_gpus
@@ -45,6 +49,8 @@ from halimede.repository.labels import read_labels
 from halimede.repository.layout import find_models, inside
 from halimede.repository.resolve import config_path
 from halimede.repository.versions import find_versions, select_versions
+
+_LACKING: Final = re.compile(r"(input|output)\[\d+\]\.(data_type|dims)")
 
 IMPORT_TIMEOUT_S = 60.0
 """How long the import of a Python model may take."""
@@ -182,14 +188,15 @@ def _examine_model(
     normalise(config, placed.gpus)
     named = is_nowhere(config, directory) or any(each.where in ("backend", "platform") for each in problems)
     found = find_problems(config, placed.gpus, placed.missing, complete=is_ensemble(config))
-    # what the code of a Python model may complete is told if it does not
-    completed = [each for each in found if _is_of_tensors(each)] if _is_completed(config, imports) else []
-    problems += [each for each in found if not (named and each.where == "backend") and each not in completed]
+    incomplete = [] if is_ensemble(config) else _incomplete_tensors(config, found, imports)
+    problems += [each for each in found if not (named and each.where == "backend")]
     problems += agent_problems(config, directory, agents)
     problems += resource_problems(config)
     if not named:
         problems += unknown_backend(config, directory)
-    sound = all(problem.where.startswith(UNREAD_BY_BACKENDS) for problem in problems)
+    sound = all(each in incomplete or each.where.startswith(UNREAD_BY_BACKENDS) for each in problems)
+    if sound:
+        problems = [each for each in problems if each not in incomplete]
     problems += [
         *_labels(config, directory),
         *_warmup_files(config, directory),
@@ -209,8 +216,8 @@ def _examine_model(
                 if _mistake(finding) not in seen:
                     seen.add(_mistake(finding))
                     result.findings.append(finding)
-    if result.config is config:
-        result.findings += [_place(problem, path, locations) for problem in completed]
+    if sound and result.config is config:
+        result.findings += [_place(problem, path, locations) for problem in incomplete]
     if not result.findings and result.config.input and result.config.output:
         problems = [*warmup_input_problems(result.config, directory), *openai_problems(result.config)]
         result.findings += [_place(problem, path, locations) for problem in problems]
@@ -219,13 +226,26 @@ def _examine_model(
     return result
 
 
-def _is_completed(config: ModelConfig, imports: PythonImports) -> bool:
-    """Whether the code of the model is run, which may complete its configuration."""
-    return not is_ensemble(config) and backend_name(config) == PYTHON and imports.wanted
+def _incomplete_tensors(
+    config: ModelConfig, found: Iterable[Problem], imports: PythonImports
+) -> list[Problem]:
+    """Problems of inputs and outputs that are told only if the model cannot be opened.
+
+    The code of a Python model may complete them. Other models know better what their tensors lack than a general fix.
+    """
+    if backend_name(config) == PYTHON:
+        return [each for each in found if imports.wanted and each.where.startswith(("input[", "output["))]
+    return [each for each in found if _is_lacking(each)]
 
 
-def _is_of_tensors(problem: Problem) -> bool:
-    return problem.where.startswith(("input[", "output["))
+def _is_lacking(problem: Problem) -> bool:
+    """Whether an input or output has no datatype or no dims."""
+    return bool(_LACKING.fullmatch(problem.where)) and " must specify " in problem.message
+
+
+def _tensor(problem: Problem) -> str:
+    """Where the tensor is that a problem is about."""
+    return problem.where.rpartition(".")[0]
 
 
 def _mistake(finding: Finding) -> tuple[str, str]:
@@ -385,24 +405,37 @@ def _open(
     except HalimedeError as error:
         yield Finding(result.name, source.version_directory, 0, "", error.message, "")
         return
+    lacking = {
+        _tensor(each): each.message for each in reversed(list(tensor_problems(config))) if _is_lacking(each)
+    }
+    told = set()
     try:
         for problem in contradictions(backend):
+            if problem.where in lacking:
+                told.add(problem.where)
+                problem = replace(problem, message=lacking[problem.where])
             if problem.where:
                 yield _place(problem, path, locations)
             else:
                 yield Finding(result.name, source.version_directory, 0, "", problem.message, problem.fix)
     finally:
         backend.close()
-    yield from _complete_now(result, config, path, locations, placed)
+    yield from _complete_now(result, config, path, locations, placed, told)
 
 
 def _complete_now(
-    result: Examination, config: ModelConfig, path: Path, locations: Locations, placed: Placement
+    result: Examination,
+    config: ModelConfig,
+    path: Path,
+    locations: Locations,
+    placed: Placement,
+    told: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """What is wrong with the completed configuration, which becomes the result's."""
+    """What is wrong with the completed configuration, which becomes the result's; `told` tensors lack something."""
     normalise(config, placed.gpus)
     for problem in find_problems(config, placed.gpus, placed.missing):
-        yield _place(problem, path, locations)
+        if not (_is_lacking(problem) and _tensor(problem) in told):
+            yield _place(problem, path, locations)
     result.config = config
 
 

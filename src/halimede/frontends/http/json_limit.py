@@ -1,4 +1,4 @@
-"""The error text for JSON larger than `--http-max-input-size` allows, in which clients of Triton look for its sentences."""
+"""The error text for JSON larger than `--http-max-input-size` allows, with the sentences of Triton's."""
 
 from typing import Final
 
@@ -13,9 +13,7 @@ def inference_too_large(size: int, allowed: int, what: str = "Request JSON") -> 
 
 def call_too_large(size: int, allowed: int) -> str:
     """The text for any other call."""
-    return (
-        f"request JSON size of {size} bytes exceeds the maximum allowed input size. It is {allowed} bytes. {_HINT}"
-    )
+    return f"request JSON size of {size} bytes exceeds the maximum allowed input size. It is {allowed} bytes. {_HINT}"
 
 
 def too_large_for(path: str, size: int, allowed: int) -> str:

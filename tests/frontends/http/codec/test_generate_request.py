@@ -196,7 +196,7 @@ def test_bare_tokens_are_read() -> None:
         ('{"x": ' + "[" * 2000 + "]" * 2000 + "}", Code.INVALID_ARG, "JSON nesting depth exceeds"),
         ('{"x": ' + "[" * 1010 + "]" * 1010 + "}", Code.INVALID_ARG, "JSON nesting depth exceeds"),
         ('{"INT": ' + "[" * 150 + "]" * 150 + "}", Code.INVALID_ARG, "JSON nesting depth exceeds"),
-        ('{"x": "' + "y" * 10_000 + '"}', Code.INVALID_ARG, "exceeds the maximum allowed input size. It is 10000 bytes"),
+        ('{"x": "' + "y" * 10_000 + '"}', Code.INVALID_ARG, "the maximum allowed input size. It is 10000 bytes"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(text: str, code: Code, message: str) -> None:
