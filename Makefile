@@ -94,7 +94,7 @@ test-programs:
 	scripts/need-debian-package.sh curl curl
 	scripts/need-debian-package.sh openssl openssl
 	scripts/need-debian-package.sh redis-server redis-server
-	scripts/need-debian-package.sh chromium chromium
+	scripts/need-debian-package.sh chromium-headless-shell chromium-headless-shell
 	scripts/need-npm-package.sh azurite@3.35.0 azurite-blob
 	scripts/need-npm-package.sh axe-core@4.14.1 axe-core/axe.min.js
 
@@ -151,7 +151,7 @@ docs: $(VENV)/.test ## Generate the reference pages of docs/
 	$(BIN)/python scripts/generate_docs.py
 
 console-pictures: $(VENV)/.test $(EXAMPLES)/.built ## Take the pictures of the consoles in docs/
-	scripts/need-debian-package.sh chromium chromium
+	scripts/need-debian-package.sh chromium-headless-shell chromium-headless-shell
 	$(BIN)/python -m scripts.console_pictures $(EXAMPLES)
 
 docs-site: $(VENV)/.docs-site ## Build the pages as a site in build/site, and check its links
@@ -166,11 +166,11 @@ clean: ## Remove what was built, the virtual environment too
 $(BIN)/python:
 	PYTHON="$(PYTHON)" scripts/make-venv.sh $(VENV)
 
-# One stamp for each set of extras: $(VENV)/.test stands for `pip install -e .[test]`.
+# One stamp for each set of extras: $(VENV)/.test stands for `pip install -e .[test]`. Most modules of these packages are
+# never imported, so each is compiled by the first process that imports it, not by pip.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
 	@echo "Installing Halimede with [$*] into $(VENV); the first time, this takes some minutes"
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[$*]'
-	$(BIN)/python scripts/compile_packages.py
 	touch $@
 
 # A directory of its own, which nothing else imports from. Without a wheel for this interpreter, hypothesis is the fuzzer.
