@@ -28,7 +28,9 @@ WINDOW: ViewportSize = {"width": 1440, "height": 900}
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium, if possible the program without a user interface, which takes half the processor time."""
     program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-    assert program, "the tests of the console need Chromium: on Debian, apt-get install chromium-headless-shell"
+    assert program, (
+        "the tests of the console need Chromium: on Debian, apt-get install chromium-headless-shell"
+    )
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield opened
