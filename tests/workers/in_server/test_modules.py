@@ -88,6 +88,14 @@ def test_a_file_that_changed_is_read_again_and_nothing_is_left(tmp_path: Path) -
     assert not list(tmp_path.rglob("*.pyc"))
 
 
+def test_what_the_interpreter_knows_of_other_directories_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.path_importer_cache, "/missing.zip", None)
+    with modules(tmp_path / "a", model=""):
+        assert "/missing.zip" in sys.path_importer_cache  # two threads that removed it would fail
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -62,7 +62,7 @@ class ModelModules:
         _FINDER.packages[self.name] = self
         if _FINDER not in sys.meta_path:
             sys.meta_path.insert(0, _FINDER)
-        importlib.invalidate_caches()  # files may be new since a directory was last looked at
+        self._forget_files()  # they may be new since a directory was last looked at
 
     def load(self, path: Path) -> ModuleType:
         """The module that a file in one of the directories holds."""
@@ -79,11 +79,19 @@ class ModelModules:
         del _FINDER.packages[self.name]
         for name in [name for name in sys.modules if name == self.name or name.startswith(self.name + ".")]:
             del sys.modules[name]
-        for directory in self._directories:
-            sys.path_importer_cache.pop(directory, None)
+        self._forget_files()
         self._builtins["__import__"] = _import  # no more a part of a circle
         self._importlib.__dict__["import_module"] = importlib.import_module
         self._builtins["print"] = print
+
+    def _forget_files(self) -> None:
+        """Have the interpreter look at the directories again.
+
+        `importlib.invalidate_caches` does so for all directories, and fails if two threads call it at the same time.
+        """
+        for path in list(sys.path_importer_cache):
+            if path.startswith(tuple(self._directories)):
+                sys.path_importer_cache.pop(path, None)
 
     def _import_for_model(
         self,
