@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.grpc.codec_wire import field_head, split_request, varint
+from halimede.frontends.grpc.codec_wire import field_head, joined, split_request, varint
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 
 names = st.text(max_size=8)
@@ -27,7 +27,7 @@ def rebuilt(encoded: bytes) -> ModelInferRequest | None:
     if split is None:
         return None
     described, identifier, spans = split
-    message = ModelInferRequest.FromString(described)
+    message = ModelInferRequest.FromString(joined(described))
     message.id = identifier.decode()
     message.raw_input_contents.extend(encoded[start:end] for start, end in spans)
     return message
@@ -74,7 +74,7 @@ def test_unusual_encodings_are_left_to_protobuf() -> None:
 def test_an_overlong_length_is_read() -> None:
     encoded = b"\x3a\x83\x00abc"
 
-    assert split_request(memoryview(encoded)) == (b"", b"", [(3, 6)])
+    assert split_request(memoryview(encoded)) == ([], b"", [(3, 6)])
     assert ModelInferRequest.FromString(encoded).raw_input_contents[0] == b"abc"
 
 

@@ -112,6 +112,18 @@ def values(request: InferRequest) -> Any:
     return request.inputs["INPUT0"].array.tolist()
 
 
+@pytest.mark.parametrize("identifier", ["", "7"])
+def test_a_large_request_is_not_copied_before_it_is_decoded(identifier: str, decoders: HeldDecoders) -> None:
+    message = memoryview(large(identifier).SerializeToString())
+    decoding = RequestDecoder(decoders).decode(message)  # type: ignore[arg-type]  # a fake
+    assert isinstance(decoding, Decoding)
+    ((_, _, (data, *_)),) = decoders.works
+    assert data.obj is message.obj
+    decoders.finish()
+    plan, found, tensors = decoding.result()
+    assert (len(plan.inputs), found, tensors) == (1, identifier, [])
+
+
 def test_a_large_request_runs_when_it_is_decoded(decoders: HeldDecoders) -> None:
     model = FakeModel()
     call = ask(FakeEngine(model), decoders, large("7"))

@@ -16,7 +16,7 @@ from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentEr
 from halimede.core.tensors import Buffer
 from halimede.frontends.decoders import Decoders
 from halimede.frontends.grpc.codec_plan import RequestPlan
-from halimede.frontends.grpc.codec_wire import RAW, field_head, split_request
+from halimede.frontends.grpc.codec_wire import RAW, field_head, joined, split_request, total_length
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.request_bounds import check_count
 
@@ -138,14 +138,20 @@ class RequestDecoder:
             if len(message) > LARGE and decoders is not None:
                 return Decoding(decoders.decode(decode_whole, message), None)
             return decode_whole(message)
-        described, encoded_id, spans = split
+        pieces, encoded_id, spans = split
         tensors = [message[start:end] for start, end in spans]
         try:
             identifier = encoded_id.decode()
         except UnicodeDecodeError:
             raise _malformed() from None
-        if len(described) > LARGE and decoders is not None:
-            return Decoding(decoders.decode(decode_whole, described, bool(spans)), (identifier, tensors))
+        if len(message) > LARGE and decoders is not None and total_length(pieces) > LARGE:
+            work = (  # neither copies what is large
+                decoders.decode(decode_whole, pieces[0], bool(spans))
+                if len(pieces) == 1
+                else decoders.decode(decode_pieces, message)
+            )
+            return Decoding(work, (identifier, tensors))
+        described = joined(pieces)
         if len(described) > _MAX_PLAN_BYTES:
             plan = RequestPlan(_parse(described), raw=bool(spans))
         else:
@@ -204,6 +210,18 @@ def decode_whole(message: Buffer, raw: bool = False) -> Decoded:
     check_count("raw tensors", len(parsed.raw_input_contents))
     tensors = [memoryview(content) for content in parsed.raw_input_contents]
     return RequestPlan(parsed, raw=raw or bool(tensors)), parsed.id, tensors
+
+
+def decode_pieces(message: Buffer) -> Decoded:
+    """The same without id and raw tensors, for messages in which these lie between what is large.
+
+    Raises:
+        InvalidArgumentError: as of `RequestDecoder.decode`.
+    """
+    split = split_request(memoryview(message))
+    assert split is not None, "it was split before"
+    pieces, _, spans = split
+    return decode_whole(joined(pieces), bool(spans))
 
 
 def _parse(encoded: bytes) -> ModelInferRequest:

@@ -24,8 +24,10 @@ MAX_FIELDS: Final = 4 * MAX_ENTRIES + 64
 """Fields of a message: inputs, raw tensors, outputs and parameters, each as often as they may be, and some more."""
 
 
-def split_request(message: memoryview) -> tuple[bytes, bytes, list[tuple[int, int]]] | None:
-    """The parts of a ModelInferRequest: all but id and tensors as one message, the id, (start, end) of each tensor.
+def split_request(
+    message: memoryview,
+) -> tuple[list[memoryview], bytes, list[tuple[int, int]]] | None:
+    """The parts of a ModelInferRequest: all but id and tensors, in pieces, the id, (start, end) of each tensor.
 
     None for what no usual client sends, such as overlong tags or unknown fields that are not length-delimited,
     and for messages that are cut off: protobuf's own parser is to judge those.
@@ -75,7 +77,12 @@ def split_request(message: memoryview) -> tuple[bytes, bytes, list[tuple[int, in
         position = kept_from = after
     if kept_from < end:
         kept.append(message[kept_from:])
-    return (bytes(kept[0]) if len(kept) == 1 else b"".join(kept)), identifier, tensors
+    return kept, identifier, tensors
+
+
+def joined(pieces: Sequence[Buffer]) -> bytes:
+    """The pieces as one message."""
+    return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
 
 def varint(value: int) -> bytes:
