@@ -1,8 +1,15 @@
 """What is said of ensembles."""
 
+import sys
+from collections import Counter
+
 import pytest
 
+from halimede.config.normalise import normalise
+from halimede.config.parse import parse_text
+from halimede.config.validate import validate
 from halimede.config.validate.ensembles import MAX_STEPS
+from halimede.core.errors import InvalidArgumentError
 from tests.config.validate.helpers import (
     ENSEMBLE,
     INPUT,
@@ -154,3 +161,33 @@ def test_an_ensemble_may_have_so_many_steps_and_one_more_is_refused() -> None:
     assert not problems(chain(MAX_STEPS))
     (problem,) = problems(chain(MAX_STEPS + 1))
     assert problem.message == f"ensemble 'm' has {MAX_STEPS + 1} steps, and the maximum is {MAX_STEPS}"
+
+
+def calls_to_check(text: str) -> int:
+    """How many functions are called until a configuration is refused, of Python and of C."""
+    config = parse_text(text, "m")
+    normalise(config, ())
+    calls: Counter[str] = Counter()
+    sys.setprofile(lambda _frame, event, _argument: calls.update([event]))
+    try:
+        with pytest.raises(InvalidArgumentError, match="'o' for ensemble m' is not used"):
+            validate(config)
+    finally:
+        sys.setprofile(None)
+    return calls["call"] + calls["c_call"]
+
+
+def wide(tensors: int) -> str:
+    """An ensemble of steps that read and write many tensors, most of which nobody needs."""
+    steps = [
+        step(
+            {f"a{each}": f"t{number}_{each}" if number else "i" for each in range(tensors)},
+            {f"b{each}": f"t{number + 1}_{each}" for each in range(tensors)},
+        )
+        for number in range(4)
+    ]
+    return ensemble("".join(steps))
+
+
+def test_checks_of_many_tensors_take_time_in_proportion() -> None:
+    assert calls_to_check(wide(160)) < 6 * calls_to_check(wide(40))

@@ -45,17 +45,24 @@ def find_problems(
         missing: why there are none, to be told where some are asked for; "" for no more than that.
         complete: the model does not complete it any more.
     """
-    return [
-        *_setting_problems(config),
-        *(batch_size_problems(config) if complete or config.max_batch_size else ()),
-        *state_problems(config),
-        *tensor_problems(config),
-        *batch_tensor_problems(config),
-        *(token_problems(config) if complete else ()),
-        *instance_problems(config, gpus, missing),
-        *warmup_problems(config),
-        *enum_problems(config),
-    ]
+    return list(_problems(config, gpus, missing, complete=complete))
+
+
+def _problems(
+    config: ModelConfig, gpus: tuple[int, ...], missing: str, *, complete: bool
+) -> Iterator[Problem]:
+    """As `find_problems`, found one by one, as all those of a large configuration may take long."""
+    return chain(
+        _setting_problems(config),
+        batch_size_problems(config) if complete or config.max_batch_size else (),
+        state_problems(config),
+        tensor_problems(config),
+        batch_tensor_problems(config),
+        token_problems(config) if complete else (),
+        instance_problems(config, gpus, missing),
+        warmup_problems(config),
+        enum_problems(config),
+    )
 
 
 def find_warnings(config: ModelConfig) -> list[Problem]:
@@ -120,9 +127,8 @@ def validate(config: ModelConfig, gpus: tuple[int, ...] = (), missing: str = "")
     Raises:
         InvalidArgumentError: the gravest of what is wrong.
     """
-    problems = find_problems(config, gpus, missing)
-    if problems:
-        raise InvalidArgumentError(problems[0].message)
+    for problem in _problems(config, gpus, missing, complete=True):
+        raise InvalidArgumentError(problem.message)
     warn_of_unknown_families(config)
     warn_of_batch_tensors(config)
     for warning in find_warnings(config):

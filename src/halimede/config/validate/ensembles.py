@@ -3,7 +3,7 @@
 Whether the models of the steps exist and fit together is for whoever knows those models.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -94,8 +94,9 @@ def _flow_faults(config: ModelConfig) -> Iterator[tuple[Problem, list[str]]]:
     """Each with the tensors whose names may be the cause."""
     name = config.name
     steps = config.ensemble_scheduling.step
-    sources = {tensor: set(step.input_map.values()) for step in steps for tensor in step.output_map.values()}
-    read = {tensor for step in steps for tensor in step.input_map.values()}
+    reads = [sorted(set(step.input_map.values())) for step in steps]
+    writers = {tensor: index for index, step in enumerate(steps) for tensor in step.output_map.values()}
+    read = {tensor for tensors in reads for tensor in tensors}
     inputs = {entry.name for entry in config.input}
     outputs = {entry.name for entry in config.output}
     for index, entry in enumerate(config.input):
@@ -104,21 +105,22 @@ def _flow_faults(config: ModelConfig) -> Iterator[tuple[Problem, list[str]]]:
             fix = f'input_map {{ key: "..." value: "{entry.name}" }}'
             yield Problem(name, f"input[{index}].name", message, fix), [entry.name]
     ready = _reachable(config, inputs)
+    missing_of = [next((tensor for tensor in tensors if tensor not in ready), "") for tensors in reads]
     for index, output in enumerate(config.output):
         where, tensor = f"output[{index}].name", output.name
         fix = f'output_map {{ key: "..." value: "{tensor}" }}'
-        if tensor not in sources and tensor not in read:
+        if tensor not in writers and tensor not in read:
             message = f"ensemble output '{tensor}' for ensemble {name}' is not used"
             yield Problem(name, where, message, fix), [tensor]
         elif tensor not in ready:
-            missing = next((source for source in sorted(sources.get(tensor, ())) if source not in ready), "")
+            missing = missing_of[writers[tensor]] if tensor in writers else ""
             reason = (
                 f": at least one of its depending tensors, '{missing}', is not connected" if missing else ""
             )
             if missing:
                 fix = f'output_map {{ key: "..." value: "{missing}" }}'
             message = f"output '{tensor}' for ensemble '{name}' is not written{reason}"
-            yield Problem(name, where, message, fix), [tensor, *_behind(tensor, sources)]
+            yield Problem(name, where, message, fix), [tensor, *_behind(tensor, writers, reads)]
     for index, step in enumerate(steps):
         for key in sorted(step.output_map):
             tensor = step.output_map[key]
@@ -126,15 +128,26 @@ def _flow_faults(config: ModelConfig) -> Iterator[tuple[Problem, list[str]]]:
                 where = f'ensemble_scheduling.step[{index}].output_map["{key}"]'
                 message = f"ensemble tensor '{tensor}' is unused in ensemble '{name}'"
                 fix = f'remove output_map {{ key: "{key}" value: "{tensor}" }}'
-                yield Problem(name, where, message, fix), [tensor, *_behind(tensor, sources)]
+                yield Problem(name, where, message, fix), [tensor, *_behind(tensor, writers, reads)]
 
 
-def _behind(tensor: str, sources: Mapping[str, set[str]]) -> list[str]:
-    """The tensors that a tensor is made from, directly or not."""
+def _behind(tensor: str, writers: Mapping[str, int], reads: Sequence[Sequence[str]]) -> list[str]:
+    """The tensors that a tensor is made from, directly or not.
+
+    Args:
+        tensor: the tensor.
+        writers: tensor → the step that makes it.
+        reads: the tensors that each step is made from, sorted.
+    """
     found: dict[str, None] = {}
+    taken: set[int] = set()
     waiting = [tensor]
     while waiting:
-        for source in sorted(sources.get(waiting.pop(), ())):
+        step = writers.get(waiting.pop())
+        if step is None or step in taken:
+            continue
+        taken.add(step)
+        for source in reads[step]:
             if source not in found:
                 found[source] = None
                 waiting.append(source)

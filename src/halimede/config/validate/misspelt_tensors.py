@@ -67,10 +67,11 @@ def find_corrections(config: ModelConfig) -> dict[str, Correction]:
     found: dict[str, Correction] = {}
     if sum(map(len, unwritten)) * sum(map(len, there)) > _MAX_COMPARED:
         return found
+    reads = [set(step.input_map.values()) for step in steps]
     for wanted in unwritten:
         made_before = {
             *inputs,
-            *(name for name, (step, _) in writers.items() if wanted not in steps[step].input_map.values()),
+            *(name for name, (step, _) in writers.items() if wanted not in reads[step]),
         }
         free = [name for name in unread if name not in found]
         match = get_close_matches(wanted, [name for name in free if name in made_before], 1)
