@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from halimede.config.override import ConfigOverride
 from halimede.core.tensors import Buffer
 from halimede.core.uploads import CodeUpload
 from halimede.frontends.decoders import Decoders
@@ -20,6 +21,7 @@ from halimede.frontends.grpc.service import ServiceSettings
 from halimede.frontends.http.codec.load_parameters import read_load_request as read_http
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.load_request import LARGE, LoadRequest
+from halimede.frontends.request_bounds import MAX_SMALL_BYTES
 from tests.frontends.grpc.service_fakes import FakeEngine
 from tests.frontends.grpc.test_service import ask
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
@@ -93,7 +95,7 @@ def test_files_arrive_over_http(
     with server.served.client() as client:
         answer = client.ask(post(over_http(content), "/v2/repository/models/m/load"))
     assert answer.status == 200
-    assert loads == [("m", {"config": CONFIG, "file:1/any": content})]
+    assert loads == [("m", {"config": ConfigOverride(CONFIG), "file:1/any": content})]
     assert decoders.asked == ([read_http] if content is CONTENT else [])
 
 
@@ -121,7 +123,7 @@ def test_files_arrive_over_grpc(decoders: CountingDecoders, content: bytes) -> N
     engine, loads = loading()
     settings = ServiceSettings(decoders=decoders)
     assert ask(engine, "RepositoryModelLoad", over_grpc(content), settings, peer="127.0.0.1").status == 0
-    assert loads == [("m", {"config": CONFIG, "file:1/any": content})]
+    assert loads == [("m", {"config": ConfigOverride(CONFIG), "file:1/any": content})]
     assert decoders.asked == ([read_grpc] if content is CONTENT else [])
 
 
@@ -134,11 +136,11 @@ def test_a_stranger_may_not_send_large_files_over_grpc(decoders: CountingDecoder
 
 
 def test_other_messages_are_small() -> None:
-    request = pb.ModelStatisticsRequest(name="x" * (1 << 20))
+    request = pb.ModelStatisticsRequest(name="x" * MAX_SMALL_BYTES)
     call = ask(FakeEngine(), "ModelStatistics", request)
     assert (call.status, call.text) == (
         3,
-        f"a ModelStatisticsRequest has {request.ByteSize()} bytes, and the maximum is {1 << 20}",
+        f"a ModelStatisticsRequest has {request.ByteSize()} bytes, and the maximum is {MAX_SMALL_BYTES}",
     )
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from halimede.config.override import ConfigOverride
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.overrides import Override, parse_parameters, remove, write_files
 
@@ -19,10 +20,10 @@ def test_parameters_spell_an_override() -> None:
     assert parse_parameters({}) == Override()
     assert not parse_parameters({}).given
     override = parse_parameters({"config": "{}", "file:1/model.onnx": b"x"})
-    assert override == Override("{}", {"1/model.onnx": b"x"})
+    assert override == Override(ConfigOverride("{}"), {"1/model.onnx": b"x"})
     assert override.given
     override = parse_parameters({"config": "{}", "file:/1/model.onnx": b"x", "file://labels.txt": b"y"})
-    assert override == Override("{}", {"1/model.onnx": b"x", "labels.txt": b"y"})
+    assert override == Override(ConfigOverride("{}"), {"1/model.onnx": b"x", "labels.txt": b"y"})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from halimede.config.model_config_pb2 import ModelInstanceGroup
+from halimede.config.override import ConfigOverride
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.repository.resolve import resolve
 
@@ -43,9 +44,9 @@ def test_named_config_is_used_where_it_exists(model: Path) -> None:
 def test_override_is_used_instead_of_the_file(model: Path) -> None:
     (model / "config.pbtxt").write_text("this is nonsense")
     text = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
-    assert resolve("m", model, config_override=text).versions == (1,)
+    assert resolve("m", model, config_override=ConfigOverride(text)).versions == (1,)
     with pytest.raises(InvalidArgumentError, match="Invalid config override: "):
-        resolve("m", model, config_override='{"no_such_field": 1}')
+        resolve("m", model, config_override=ConfigOverride('{"no_such_field": 1}'))
 
 
 def test_name_must_equal_the_directory(model: Path) -> None:

@@ -18,6 +18,9 @@ from halimede.core.errors import InvalidArgumentError, NotFoundError
 MAX_SIZE = 4 << 20
 """Bytes of the largest configuration that is read; real ones are a hundred times smaller."""
 
+MAX_VALUES = 16_384
+"""Values of the largest configuration that is read as JSON: objects, arrays, strings, numbers and booleans."""
+
 _UNKNOWN_FIELD = re.compile(r'Message type "(?P<type>[\w.]+)" has no field named "(?P<name>.*)"', re.DOTALL)
 _UNKNOWN_VALUE = re.compile(r"""Enum type "(?P<type>[\w.]+)" has no value named (?P<name>\w+|"\w+"|'\w+')""")
 _TWICE = re.compile(r'Message type "[\w.]+" should not have multiple "(?P<name>\w+)" fields')
@@ -239,11 +242,33 @@ def parse_json(text: str | bytes) -> ModelConfig:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise _override_error(_shorten(str(error))) from error
+    _check_values(document)
     prepared = _prepare(document, ModelConfig.DESCRIPTOR, "")
     try:
         return json_format.ParseDict(prepared, ModelConfig())
     except (json_format.ParseError, ValueError) as error:
         raise _override_error(_shorten(str(error).replace(_PACKAGE, ""))) from error
+
+
+def _check_values(document: object) -> None:
+    """Refuse a document of so many values that it takes long to convert, to check and to load.
+
+    Raises:
+        InvalidArgumentError: it has more than it may.
+    """
+    waiting = [document]
+    read = 0
+    while waiting:
+        value = waiting.pop()
+        read += 1
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        if read + len(waiting) > MAX_VALUES:
+            raise _override_error(
+                f"it has more than {MAX_VALUES} values, the most that a configuration may have"
+            )
 
 
 def _override_error(what: str) -> InvalidArgumentError:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pickle import PickleBuffer
 from typing import Any, Final
 
+from halimede.config.override import ConfigOverride
 from halimede.core.uploads import CodeUpload
-from halimede.repository.overrides import code_in
+from halimede.repository.overrides import LoadParameters, code_in
 
-LARGE: Final = 16_384
+LARGE: Final = 2048
 """Bytes of a request that take about a millisecond to read, if they are a configuration; more are read elsewhere."""
 
 
@@ -18,18 +19,22 @@ class LoadRequest:
 
     Attributes:
         name: the model; "" if the request does not tell.
-        parameters: as `lifecycle.load` takes them.
+        parameters: as `lifecycle.load` takes them, with what was read of the configuration.
         code: what of them may be code, in words; "" for nothing.
     """
 
     name: str
-    parameters: Mapping[str, str | bytes]
+    parameters: LoadParameters
     code: str
 
     @classmethod
     def of(cls, name: str, parameters: Mapping[str, str | bytes]) -> "LoadRequest":
         """The request with these parameters."""
-        return cls(name, parameters, code_in(parameters))
+        read = {
+            key: ConfigOverride(value) if key == "config" and isinstance(value, str) else value
+            for key, value in parameters.items()
+        }
+        return cls(name, read, code_in(read))
 
     def __reduce__(self) -> Any:
         # files are not copied on their way to another process

@@ -1,6 +1,6 @@
-"""How many tensors and parameters a request may have.
+"""How many tensors and parameters a request may have, and how many bytes one that has no data.
 
-Each costs time and memory besides its bytes, so that the size of a request does not bound them.
+Each tensor and parameter costs time and memory besides its bytes, so that the size of a request does not bound them.
 """
 
 from typing import Final
@@ -9,6 +9,10 @@ from halimede.core.errors import InvalidArgumentError
 
 MAX_ENTRIES: Final = 4096
 """Inputs of a request, outputs that it asks for, and parameters: so many of each."""
+
+
+MAX_SMALL_BYTES: Final = 65_536
+"""Bytes of a request that has neither tensors nor files nor texts: it is read on the event loop, in a millisecond."""
 
 
 def check_count(what: str, count: int) -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.config.parse import parse_json
+from halimede.config.override import ConfigOverride
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.uploads import FILES
 from halimede.repository.layout import inside
 
 FILE_PREFIX = "file:"
+
+LoadParameters = Mapping[str, str | bytes | ConfigOverride]
+"""What a load request brings: ``config`` → JSON or what was read of it, ``file:<path>`` → content."""
 
 _RUN_PARAMETERS: Final = ("EXECUTION_ENV_PATH", "CPU_EXTENSION_PATH")
 _PATHS: Final = ("_path", "_paths")
@@ -32,11 +35,11 @@ class Override:
     """What a load request brings.
 
     Attributes:
-        config: a ModelConfig as JSON; None to use the one on disk.
+        config: None to use the one on disk.
         files: path relative to the model directory → content; empty to use those on disk.
     """
 
-    config: str | None = None
+    config: ConfigOverride | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
@@ -45,25 +48,26 @@ class Override:
         return self.config is not None
 
 
-def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
+def parse_parameters(parameters: LoadParameters) -> Override:
     """The override that the parameters of a load request spell.
 
     Args:
-        parameters: ``config`` → JSON text, ``file:<path>`` → the decoded bytes. Slashes before the path are ignored.
+        parameters: ``config`` → JSON text or what was read of it, ``file:<path>`` → the decoded bytes. Slashes before
+            the path are ignored.
 
     Raises:
         OverrideFilesError: files without ``config``, or a path that leads out of the model directory.
         InvalidArgumentError: another parameter, or a wrong type.
     """
-    config: str | None = None
+    config: ConfigOverride | None = None
     files: dict[str, bytes] = {}
     for key, value in parameters.items():
         if key == "config":
-            if not isinstance(value, str):
+            if isinstance(value, bytes):
                 raise InvalidArgumentError("Load parameter 'config' must be a string that holds JSON")
-            config = value
+            config = ConfigOverride(value) if isinstance(value, str) else value
         elif key.startswith(FILE_PREFIX):
-            if isinstance(value, str):
+            if not isinstance(value, bytes):
                 raise InvalidArgumentError(f"Load parameter '{key}' must be the bytes of the file")
             path = key.removeprefix(FILE_PREFIX).lstrip("/")
             try:
@@ -80,16 +84,17 @@ def parse_parameters(parameters: Mapping[str, str | bytes]) -> Override:
     return Override(config, files)
 
 
-def code_in(parameters: Mapping[str, str | bytes]) -> str:
+def code_in(parameters: LoadParameters) -> str:
     """What the parameters of a load request bring that may be code, or name code to run; "" for nothing.
 
     A file name of a configuration that stays inside the model's directory names what its owner has put there.
     """
     if any(key.startswith(FILE_PREFIX) for key in parameters):
         return FILES
-    text = parameters.get("config")
+    given = parameters.get("config")
+    override = ConfigOverride(given) if isinstance(given, str) else given
     try:
-        config = parse_json(text) if isinstance(text, str) else ModelConfig()
+        config = override.read() if isinstance(override, ConfigOverride) else ModelConfig()
     except InvalidArgumentError:
         return ""  # which the load tells
     if config.model_operations.op_library_filename:

@@ -7,7 +7,8 @@ from halimede.backends.placement import fall_back_to_cpus, placement
 from halimede.config.autofill import autofill
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.normalise import normalise
-from halimede.config.parse import parse_json, read_config
+from halimede.config.override import ConfigOverride
+from halimede.config.parse import read_config
 from halimede.config.validate import check_file_names, validate_settings
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.namespace import Namespace
@@ -35,7 +36,7 @@ def resolve(
     directory: Path,
     *,
     config_name: str = "",
-    config_override: str | None = None,
+    config_override: ConfigOverride | None = None,
     auto_complete: bool = True,
     gpus: tuple[int, ...] = (),
     cpu_fallback: bool = False,
@@ -47,7 +48,7 @@ def resolve(
         name: the model's name.
         directory: its directory.
         config_name: use ``configs/<name>.pbtxt`` where it exists.
-        config_override: JSON to use instead of what lies on disk.
+        config_override: the one to use instead of what lies on disk.
         auto_complete: the backend completes the configuration later, so it need not be there or valid yet.
         gpus: device numbers of the GPUs that instances may be placed on, if their backend can use them.
         cpu_fallback: instance groups of KIND_GPU run on CPUs if there are none of these.
@@ -58,7 +59,7 @@ def resolve(
         OSError: the directory cannot be read.
     """
     if config_override is not None:
-        config = parse_json(config_override)
+        config = config_override.read()
     else:
         path = config_path(directory, config_name)
         config = read_config(path) if not auto_complete or path.exists() else ModelConfig()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from halimede.config.override import ConfigOverride
 from halimede.repository.cloud.cache import Cache
 from halimede.repository.cloud.locations import parse_location
 from halimede.repository.cloud.mirror import Mirror
@@ -38,7 +39,7 @@ def fetch(
     found: Mirror,
     name: str,
     config_name: str = "",
-    override: str | None = None,
+    override: ConfigOverride | None = None,
     in_use: Callable[[Path], bool] = nothing,
 ) -> Path:
     """Look at a model and fetch what is to be loaded: its directory."""

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from halimede.config.override import ConfigOverride
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.steps import watched_by
 from halimede.repository.cloud.failures import BucketError
@@ -72,7 +73,9 @@ def test_the_configuration_that_is_asked_for_selects_the_versions(bucket: Bucket
     with mirror(bucket.url(), tmp_path) as found:
         assert resolve("m", fetch(found, "m", "all"), config_name="all").versions == (1, 2)
         assert resolve("m", fetch(found, "m", "other"), config_name="other").versions == (2,)
-        override = '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
+        override = ConfigOverride(
+            '{"backend": "identity", "version_policy": {"specific": {"versions": [1]}}}'
+        )
         assert resolve("m", fetch(found, "m", override=override), config_override=override).versions == (1,)
 
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.override import ConfigOverride
 from halimede.core.errors import HalimedeError
 from halimede.engine.settings import EngineSettings
 from halimede.repository.agents.call import Action, AgentAnswer, AgentCall, AgentError, call_agent
@@ -75,13 +76,15 @@ class RepositoryAgents:
         self._private: PrivateDirectory | None = None
         self._making = threading.Lock()
 
-    async def load(self, name: str, directory: Path, config_override: str | None) -> "AgentChain | None":
+    async def load(
+        self, name: str, directory: Path, config_override: ConfigOverride | None
+    ) -> "AgentChain | None":
         """Have a model loaded by the agents that its configuration names; None if it names none.
 
         Args:
             name: the model.
             directory: its directory.
-            config_override: JSON to use as configuration instead of what lies on disk.
+            config_override: the configuration to use instead of what lies on disk.
 
         Raises:
             AgentError: one refused the model or failed; those that had their turn were told.

@@ -49,8 +49,7 @@ def lacking(name: str, config: ModelConfig, records: Mapping[str, ModelRecord]) 
         listed = ", ".join(names[need] for need in absent)
         text = f"ensemble {name} contains models that are not available or ambiguous: {listed}"
         return f"{text} ({'; '.join(reasons)})" if reasons else text
-    for step in steps:
-        need, version = step.model_name, step.model_version
+    for need, version in dict.fromkeys((step.model_name, step.model_version) for step in steps):
         models = records[need].models
         if not models and records[need].reason:
             why = f"Model '{need}' failed with error: {records[need].reason}"

@@ -11,6 +11,7 @@ import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 
 from halimede.backends.base import ModelSource
@@ -58,8 +59,22 @@ LoadNeeded = Callable[[str], Awaitable[HalimedeError | None]]
 wrong with the load, None for nothing."""
 
 
+Steps = Mapping[tuple[str, int], Serving]
+"""What serves for each model and version that an ensemble's steps name."""
+
+_FEW_STEPS = 16
+"""So many are planned in about a millisecond."""
+
 _LOADS_OF_NEEDED = 10
 """How often the models that an ensemble needs are loaded again for it while others unload them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan, and what it was made from."""
+
+    steps: Steps
+    plan: EnsemblePlan
 
 
 class EnsembleLoader:
@@ -121,13 +136,15 @@ class EnsembleLoader:
         record.loading = True
         record.pending = needs
         try:
-            validate(config)
-            labels = await self._loop.run_in_executor(self._disk, _labels, config, resolved.directory)
+            labels = await self._loop.run_in_executor(self._disk, _validated, config, resolved.directory)
             shortage = await self._load_all_needed(record.name, needs)
             if self._table.stopping:
                 raise UnavailableError("Server is stopping, models are no longer loaded")
             blueprint = Blueprint(resolved.directory, config, labels, bases, needs)
-            loaded = self._build(record, blueprint)
+            planned = await self._plan_aside(record, blueprint)
+            if self._table.stopping:
+                raise UnavailableError("Server is stopping, models are no longer loaded")
+            loaded = self._build(record, blueprint, planned)
         except HalimedeError as error:
             if blueprint is not None and not record.models:
                 record.blueprint = blueprint
@@ -215,38 +232,67 @@ class EnsembleLoader:
             if not served:
                 logger.info("successfully loaded '%s'", record.name)
 
-    def _build(self, record: ModelRecord, blueprint: Blueprint) -> dict[int, Serving]:
+    async def _plan_aside(self, record: ModelRecord, blueprint: Blueprint) -> _Planned | None:
+        """The plan of an ensemble of many steps, made on a thread, from the models that serve now.
+
+        Returns:
+            None if there are few steps, or what is wrong is found without a plan: `_build` will plan, or tell.
+
+        Raises:
+            InvalidArgumentError: the models do not fit.
+            InternalError: the server is at fault.
+        """
+        if len(blueprint.config.ensemble_scheduling.step) <= _FEW_STEPS:
+            return None
+        if self._mismatch(record, blueprint):
+            return None
+        steps = self._steps(blueprint)
+        plan = await self._loop.run_in_executor(self._disk, _plan, record.name, blueprint.config, steps)
+        return _Planned(steps, plan)
+
+    def _mismatch(self, record: ModelRecord, blueprint: Blueprint) -> str:
+        """Which model that the ensemble needs is missing, or how it needs itself; "" for neither."""
+        records = self._table.records
+        return circle(record.name, blueprint.needs, records) or lacking(
+            record.name, blueprint.config, records
+        )
+
+    def _steps(self, blueprint: Blueprint) -> Steps:
+        """What serves now for each model that an ensemble's steps name. All are there."""
+        needed = dict.fromkeys(
+            (step.model_name, step.model_version)
+            for step in blueprint.config.ensemble_scheduling.step
+            if step.model_version != 0  # the plan says what is wrong with that
+        )
+        return {each: _serving(self._table.records[each[0]], each[1]) for each in needed}
+
+    def _build(
+        self, record: ModelRecord, blueprint: Blueprint, planned: _Planned | None = None
+    ) -> dict[int, Serving]:
         """Those versions of the ensemble that are to be replaced, made from the models that serve now.
+
+        Args:
+            record: the ensemble.
+            blueprint: what it is made by.
+            planned: its plan; it is planned again if other models serve now.
 
         Raises:
             InvalidArgumentError: a model that it needs is missing or does not fit, it needs itself, or it is decoupled
                 by its models and wants the response cache.
             InternalError: the server is at fault.
         """
-        config, records = blueprint.config, self._table.records
-        wrong = circle(record.name, blueprint.needs, records) or lacking(record.name, config, records)
-        if wrong:
+        config = blueprint.config
+        if wrong := self._mismatch(record, blueprint):
             raise InvalidArgumentError(wrong)
-        steps = {
-            (step.model_name, step.model_version): _serving(records[step.model_name], step.model_version)
-            for step in config.ensemble_scheduling.step
-            if step.model_version != 0  # the plan says what is wrong with that
-        }
+        steps = self._steps(blueprint)
         uses = tuple(dict.fromkeys(steps.values()))
-
-        def describe(name: str, version: int) -> ModelConfig:
-            return steps[name, version].model.config
 
         def find(name: str, version: int) -> ServedModel:
             return steps[name, version].model
 
-        try:
-            plan = EnsemblePlan.from_config(config, describe)
-        except HalimedeError:
-            raise
-        except Exception as error:
-            logger.exception("planning ensemble '%s'", record.name)
-            raise InternalError(f"{type(error).__name__}: {error}") from error
+        if planned is None or planned.steps != steps:
+            planned = _Planned(steps, _plan(record.name, config, steps))
+        plan = planned.plan
         if plan.signature.decoupled and config.response_cache.enable:
             raise InvalidArgumentError(uncacheable_if_decoupled(config).message)
         loaded = {}
@@ -268,18 +314,36 @@ class EnsembleLoader:
         return loaded
 
 
+def _plan(name: str, config: ModelConfig, steps: Steps) -> EnsemblePlan:
+    """The plan of an ensemble from what serves its steps.
+
+    Raises:
+        InvalidArgumentError: the models do not fit.
+        InternalError: the server is at fault.
+    """
+    try:
+        return EnsemblePlan.from_config(config, lambda model, version: steps[model, version].model.config)
+    except HalimedeError:
+        raise
+    except Exception as error:
+        logger.exception("planning ensemble '%s'", name)
+        raise InternalError(f"{type(error).__name__}: {error}") from error
+
+
 def _serving(record: ModelRecord, version: int) -> Serving:
     """What serves that version of a model, the highest one for -1. There is such a version."""
     ready = {number: each.serving for number, each in record.versions.items() if each.serving is not None}
     return ready[max(ready) if version == -1 else version]
 
 
-def _labels(config: ModelConfig, directory: Path) -> dict[str, list[str]]:
-    """Output → class labels. Blocks.
+def _validated(config: ModelConfig, directory: Path) -> dict[str, list[str]]:
+    """Output → class labels, of a configuration with which nothing is wrong. Blocks.
 
     Raises:
+        InvalidArgumentError: something is wrong with it.
         InternalError: a file of labels cannot be read.
     """
+    validate(config)
     return {
         output.name: read_labels(directory, output.label_filename)
         for output in config.output

@@ -6,7 +6,7 @@ Everything here runs on the event loop; looking at disks, loading and closing ru
 import asyncio
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -46,7 +46,7 @@ from halimede.engine.served_model import ServedModel
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.repository.layout import check_model_name, check_repositories
 from halimede.repository.namespace import Namespace
-from halimede.repository.overrides import Override, OverrideFilesError, parse_parameters
+from halimede.repository.overrides import LoadParameters, Override, OverrideFilesError, parse_parameters
 from halimede.repository.snapshots import Snapshot
 from halimede.workers.busy_wait import BusyWait
 from halimede.workers.host import WorkerHost
@@ -263,9 +263,7 @@ class Lifecycle:
             )
         return list(dict.fromkeys(each for name in wanted for each in self._table.names_to_load(name)))
 
-    async def load(
-        self, name: str, parameters: Mapping[str, str | bytes], *, waits_for_ends: bool = True
-    ) -> None:
+    async def load(self, name: str, parameters: LoadParameters, *, waits_for_ends: bool = True) -> None:
         """Load the model or reload it, and return when that is done; nothing happens if nothing changed.
 
         The models that an ensemble needs are loaded, or reloaded, before it. Ensembles that wait for this model are

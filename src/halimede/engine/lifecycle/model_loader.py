@@ -279,7 +279,7 @@ class ModelLoader:
         if record.selects_none:
             raise self._without_versions(record, resolved)
         known = None if files is not None or agents is not None else snapshot.contents
-        bases = {number: _basis(resolved, known, number) for number in resolved.versions}
+        bases = _bases(resolved, known)
         if is_ensemble(resolved.config):
             await self._ensembles.load(record, resolved, bases)
             logger.info("successfully loaded '%s'", record.name)
@@ -531,20 +531,22 @@ def _directory(name: str, snapshot: Snapshot, files: OverrideFiles | None) -> Pa
     return snapshot.directories[0]
 
 
-def _basis(resolved: ResolvedModel, contents: Fingerprint | None, number: int) -> Basis | None:
-    """What the version would be loaded from; None for files that nothing is known of."""
-    if contents is None or number not in contents.versions:
-        return None
+def _bases(resolved: ResolvedModel, contents: Fingerprint | None) -> dict[int, Basis | None]:
+    """Version → what it would be loaded from, None for files that nothing is known of."""
+    if contents is None:
+        return dict.fromkeys(resolved.versions)
     config = ModelConfig()
     config.CopyFrom(resolved.config)
     config.ClearField("version_policy")
     config.ClearField("instance_group")
-    return Basis(
-        resolved.directory,
-        (contents.shared, contents.versions[number]),
-        config.SerializeToString(deterministic=True),
-        tuple(group.SerializeToString(deterministic=True) for group in resolved.config.instance_group),
-    )
+    settings = config.SerializeToString(deterministic=True)
+    instances = tuple(group.SerializeToString(deterministic=True) for group in resolved.config.instance_group)
+    return {
+        number: Basis(resolved.directory, (contents.shared, contents.versions[number]), settings, instances)
+        if number in contents.versions
+        else None
+        for number in resolved.versions
+    }
 
 
 def _stays(record: ModelRecord, number: int, basis: Basis | None) -> bool:

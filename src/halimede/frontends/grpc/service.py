@@ -26,14 +26,12 @@ from halimede.frontends.grpc.trace_settings import trace_setting
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.load_request import LARGE as LARGE_LOAD
 from halimede.frontends.log_settings import LogControl
+from halimede.frontends.request_bounds import MAX_SMALL_BYTES
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import HeaderPattern, Restriction
 from halimede.frontends.shared_memory.registry import Regions
 
 logger = logging.getLogger("halimede")
-
-_MAX_MESSAGE: Final = 1_048_576
-"""Bytes of a message that has neither tensors nor files."""
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _HEALTH: Final = "/grpc.health.v1.Health/"
@@ -215,9 +213,9 @@ def _parse(request: type[Request], message: memoryview) -> Request:
     Raises:
         InvalidArgumentError: it is not.
     """
-    if len(message) > _MAX_MESSAGE:
+    if len(message) > MAX_SMALL_BYTES:
         name = request.DESCRIPTOR.name
-        raise InvalidArgumentError(f"a {name} has {len(message)} bytes, and the maximum is {_MAX_MESSAGE}")
+        raise InvalidArgumentError(f"a {name} has {len(message)} bytes, and the maximum is {MAX_SMALL_BYTES}")
     return parse_message(request, message)
 
 

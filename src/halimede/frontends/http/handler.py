@@ -1,11 +1,14 @@
 """Answers every call of the HTTP front end."""
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from halimede.config.document import config_document
+from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import (
     HalimedeError,
     InvalidArgumentError,
@@ -22,9 +25,10 @@ from halimede.frontends.http.answers import (
     refuse_restricted,
     respond_error,
 )
-from halimede.frontends.http.codec.json_text import NestingError, TooManyValuesError, parse_document
-from halimede.frontends.http.codec.load_parameters import read_load_request, read_parameters
+from halimede.frontends.http.codec.json_text import NestingError
+from halimede.frontends.http.codec.load_parameters import parameters_of, read_load_request
 from halimede.frontends.http.codec.request import too_large
+from halimede.frontends.http.codec.small_json import parse_small
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
@@ -45,6 +49,9 @@ from halimede.frontends.steps_of_work import in_steps
 _EXITING: Final = (b'{"error":"Server exiting"}',)
 
 _STATISTICS_A_STEP: Final = 40
+
+_SMALL_CONFIG: Final = 2048
+"""Bytes of a configuration whose JSON is made in a millisecond; that of larger ones is made by a thread."""
 
 
 Answer = Callable[[Exchange, Route], None]
@@ -190,7 +197,12 @@ class _Frontend:
         _respond_json(exchange, descriptions.model_metadata(self._lifecycle, route.model, route.version))
 
     def _model_config(self, exchange: Exchange, route: Route) -> None:
-        _respond_json(exchange, config_document(self._engine.find(route.model, route.version).config))
+        config = self._engine.find(route.model, route.version).config
+        if config.ByteSize() <= _SMALL_CONFIG:
+            exchange.respond(200, _config_body(config))
+            return
+        written = asyncio.get_running_loop().run_in_executor(None, _config_body, config)
+        answer_later(exchange, written, partial(exchange.respond, 200))
 
     def _statistics(self, exchange: Exchange, route: Route) -> None:
         models = descriptions.models_for_statistics(self._lifecycle, route.model, route.version)
@@ -214,7 +226,7 @@ class _Frontend:
         msg = "Invalid value for 'ready': expected a boolean"
         try:
             ready = self._document(exchange).get("ready", False)
-        except (NestingError, TooManyValuesError):  # 'ready' is the only member that there is to have so many
+        except NestingError:  # of 'ready', the only member that there is
             raise InvalidArgumentError(msg) from None
         if not isinstance(ready, bool):
             raise InvalidArgumentError(msg)
@@ -230,7 +242,8 @@ class _Frontend:
 
     def _load(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
-        self._check_size(exchange)
+        if len(exchange.body) > self._settings.max_input_size:
+            raise too_large(len(exchange.body), self._settings.max_input_size)
 
         def load(request: LoadRequest) -> None:
             exchange.on_disconnect = None  # what has begun is seen through
@@ -248,8 +261,8 @@ class _Frontend:
 
     def _unload(self, exchange: Exchange, route: Route) -> None:
         _refuse_repository(route)
-        self._check_size(exchange)
-        dependents = read_parameters(exchange.body).get("unload_dependents", False)
+        document = self._json(exchange) if exchange.body else {}
+        dependents = parameters_of(document).get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgumentError("Invalid value for 'unload_dependents': expected a boolean")
         self._answer_in_background(exchange, self._unload_model(exchange, route.model, dependents))
@@ -284,12 +297,11 @@ class _Frontend:
 
     def _json(self, exchange: Exchange) -> Any:
         """What the body says."""
-        self._check_size(exchange)
-        return parse_document(exchange.body)
+        return parse_small(exchange.body, self._settings.max_input_size)
 
-    def _check_size(self, exchange: Exchange) -> None:
-        if len(exchange.body) > self._settings.max_input_size:
-            raise too_large(len(exchange.body), self._settings.max_input_size)
+
+def _config_body(config: ModelConfig) -> tuple[bytes]:
+    return (orjson.dumps(config_document(config)),)
 
 
 def _respond_json(exchange: Exchange, document: Any) -> None:

@@ -8,8 +8,7 @@ from typing import Any, Final
 import orjson
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.codec.json_text import parse_document
-from halimede.frontends.http.codec.request import too_large
+from halimede.frontends.http.codec.small_json import parse_small
 from halimede.frontends.http.routes import Call, Route
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.shared_memory.registry import Regions
@@ -87,9 +86,7 @@ class SharedMemoryCalls:
 
     def _document(self, exchange: Exchange) -> dict[str, Any]:
         """The members of the body; what is no object has none."""
-        if len(exchange.body) > self._max_body:
-            raise too_large(len(exchange.body), self._max_body)
-        document = parse_document(exchange.body)
+        document = parse_small(exchange.body, self._max_body)
         return document if isinstance(document, dict) else {}
 
 

@@ -5,8 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_document
-from halimede.frontends.http.codec.request import too_large
+from halimede.frontends.http.codec.small_json import parse_small
 
 TARGET_MODEL: Final = "x-amzn-sagemaker-target-model"
 """The header with the name that clients of the platform use."""
@@ -35,14 +34,12 @@ def read_load_request(body: Buffer, headers: Mapping[str, str], max_bytes: int) 
     Args:
         body: the whole body; members that are not known are left alone.
         headers: lower-case name → value.
-        max_bytes: the largest body.
+        max_bytes: the most bytes of any JSON.
 
     Raises:
         InvalidArgumentError: it is not what the contract describes.
     """
-    if len(body) > max_bytes:
-        raise too_large(len(body), max_bytes)
-    document = parse_document(body) if body else {}
+    document = parse_small(body, max_bytes) if body else {}
     if not isinstance(document, dict):
         raise InvalidArgumentError(f"the request to load a model is not a JSON object; {_EXPECTED}")
     return LoadRequest(_text(document, "model_name"), _text(document, "url"), _alias(headers))

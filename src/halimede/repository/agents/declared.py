@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.config.parse import parse_json, parse_text, read_text
+from halimede.config.override import ConfigOverride
+from halimede.config.parse import parse_text, read_text
 from halimede.core.errors import InvalidArgumentError
 from halimede.repository.layout import is_directory_name
 from halimede.repository.resolve import config_path
@@ -28,20 +29,20 @@ class DeclaredAgent:
 
 
 def read_config_with_agents(
-    directory: Path, config_name: str = "", config_override: str | None = None
+    directory: Path, config_name: str = "", config_override: ConfigOverride | None = None
 ) -> ModelConfig | None:
     """The model's configuration as it is written, None if it names no agents.
 
     Args:
         directory: the model's.
         config_name: use ``configs/<name>.pbtxt`` where it exists.
-        config_override: JSON to use instead of what lies on disk.
+        config_override: the one to use instead of what lies on disk.
 
     Raises:
         HalimedeError: it cannot be read.
     """
     if config_override is not None:
-        config = parse_json(config_override)
+        config = config_override.read()
     else:
         path = config_path(directory, config_name)
         if not path.exists():

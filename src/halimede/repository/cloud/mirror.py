@@ -19,7 +19,8 @@ from typing import TypeVar
 import obstore
 
 from halimede.config.model_config_pb2 import ModelConfig, ModelVersionPolicy
-from halimede.config.parse import parse_json, read_config
+from halimede.config.override import ConfigOverride
+from halimede.config.parse import read_config
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.steps import step
 from halimede.core.versions import version_number
@@ -253,7 +254,7 @@ class Mirror:
         self,
         name: str,
         config_name: str,
-        config_override: str | None,
+        config_override: ConfigOverride | None,
         in_use: InUse,
         *,
         fetched_suffices: bool = False,
@@ -299,7 +300,7 @@ class Mirror:
         directory: Path,
         listing: Listing,
         config_name: str,
-        config_override: str | None,
+        config_override: ConfigOverride | None,
         in_use: InUse,
         away: AwayError | None,
     ) -> None:
@@ -378,12 +379,12 @@ def _is_wanted(path: str, versions: Iterable[int]) -> bool:
     return number is None or number in versions
 
 
-def _version_policy(path: Path | None, override: str | None) -> ModelVersionPolicy:
+def _version_policy(path: Path | None, override: ConfigOverride | None) -> ModelVersionPolicy:
     """Which versions a configuration selects; the highest if there is none, or it makes no sense."""
     config = ModelConfig()
     with suppress(HalimedeError, OSError):  # whoever loads the model tells
         if override is not None:
-            config = parse_json(override)
+            config = override.read()
         elif path is not None:
             config = read_config(path)
     if config.version_policy.WhichOneof("policy_choice") is None:

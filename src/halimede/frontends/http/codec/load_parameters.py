@@ -14,13 +14,12 @@ from halimede.frontends.load_request import LoadRequest
 _FILE: Final = "file:"
 
 
-def read_parameters(body: Buffer) -> dict[str, Any]:
-    """The parameters in the body of a request for a model; none in no body, or in what is no object.
+def parameters_of(document: Any) -> dict[str, Any]:
+    """The parameters of a request for a model; none in what is no object.
 
     Raises:
-        InvalidArgumentError: it is not JSON, or the parameters are no object.
+        InvalidArgumentError: they are no object.
     """
-    document = parse_document(body) if body else {}
     parameters = document.get("parameters", {}) if isinstance(document, dict) else {}
     if not isinstance(parameters, dict):
         raise InvalidArgumentError("attempt to get members for non-object")
@@ -31,10 +30,10 @@ def read_load_request(body: Buffer) -> LoadRequest:
     """The request that a body spells, its files decoded.
 
     Raises:
-        InvalidArgumentError: as of `read_parameters`, or a file is not base64.
+        InvalidArgumentError: it is not JSON, the parameters are no object, or a file is not base64.
         InternalError: it has other parameters.
     """
-    return LoadRequest.of("", _decoded(read_parameters(body)))
+    return LoadRequest.of("", _decoded(parameters_of(parse_document(body) if body else {})))
 
 
 def _decoded(parameters: dict[str, Any]) -> dict[str, str | bytes]:
