@@ -1,8 +1,7 @@
-"""Requests that have neither tensors nor files nor texts are small, so that the event loop reads each in a millisecond."""
+"""Requests that have neither tensors nor files nor texts are small: the event loop reads each in a millisecond."""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +39,9 @@ def test_larger_ones_are_refused(server: ModelServer, path: str) -> None:
     with server.served.client() as client:
         answer = client.ask(post(body, path))
     assert answer.status == 400
-    text = f"the JSON of the request has {len(body)} bytes, and the maximum for this call is {MAX_SMALL_BYTES}"
+    text = (
+        f"the JSON of the request has {len(body)} bytes, and the maximum for this call is {MAX_SMALL_BYTES}"
+    )
     assert json.loads(answer.body) == {"error": text}
 
 
