@@ -96,6 +96,26 @@ def test_what_the_interpreter_knows_of_other_directories_stays(
         assert "/missing.zip" in sys.path_importer_cache  # two threads that removed it would fail
 
 
+class _Importing(str):
+    """The name of a module, at whose sight another thread imports one."""
+
+    __slots__ = ()
+
+    def startswith(self, *_: object) -> bool:  # type: ignore[override]
+        sys.modules["imported_meanwhile"] = ModuleType("imported_meanwhile")
+        return False
+
+
+def test_an_instance_closes_while_another_thread_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imported_meanwhile", ModuleType("x"))
+    del sys.modules["imported_meanwhile"]
+    with modules(tmp_path / "a", model="") as (made, _):
+        monkeypatch.setitem(sys.modules, _Importing("importing"), ModuleType("importing"))
+    assert made.name not in sys.modules
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -77,8 +77,9 @@ class ModelModules:
     def close(self) -> None:
         """Let the interpreter forget the modules. Code that still runs goes on."""
         del _FINDER.packages[self.name]
-        for name in [name for name in sys.modules if name == self.name or name.startswith(self.name + ".")]:
-            del sys.modules[name]
+        for name in list(sys.modules):  # other threads import meanwhile
+            if name == self.name or name.startswith(self.name + "."):
+                del sys.modules[name]
         self._forget_files()
         self._builtins["__import__"] = _import  # no more a part of a circle
         self._importlib.__dict__["import_module"] = importlib.import_module
