@@ -66,7 +66,9 @@ class RelayedExchanges:
 
     def over(self, number: int) -> None:
         """An exchange has its answer."""
-        self._open.pop(number).traffic.in_flight -= 1
+        connection = self._open.pop(number)
+        connection.traffic.in_flight -= 1
+        del connection.exchange  # they hold each other, and with them what was sent and answered
 
     def gone(self, number: int) -> bool:
         """The client of an exchange has gone; False if there is no such exchange."""
@@ -175,6 +177,7 @@ class _Connection:
         callback, exchange.on_disconnect = exchange.on_disconnect, None
         if callback is not None:
             callback()
+        del self.exchange
 
 
 def _head(method: str, target: str, sent: Sequence[tuple[str, str]]) -> Head:
