@@ -16,6 +16,7 @@ from halimede.frontends.http.codec.generate_request import read_generate_request
 from halimede.frontends.http.codec.json_text import (
     MAX_DOCUMENT_ELEMENTS,
     MAX_DOCUMENT_VALUES,
+    MAX_OBJECTS,
     check_values,
     parse_document,
     parse_json,
@@ -211,3 +212,33 @@ def test_documents_without_tensors_have_few_values(text: bytes, kind: str) -> No
 def test_documents_without_tensors_may_have_long_strings() -> None:
     text = json.dumps({"text": "[{," * MAX_DOCUMENT_ELEMENTS + '\\"'})
     assert parse_document(text.encode()) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [(b"{}", "objects"), (b'{"name":"o"}', "objects"), (b'[{"a":1,"b":2,"c":3}]', "members of objects")],
+)
+def test_objects_and_members_that_no_request_has_are_refused_before_they_are_made(
+    entry: bytes, what: str
+) -> None:
+    count = MAX_OBJECTS // 3 + 1 if what != "objects" else MAX_OBJECTS + 1
+    text = b'{"outputs":[' + b",".join([entry] * count) + b"]}"
+    with pytest.raises(InvalidArgumentError) as refused:
+        check_values(text)
+    assert (
+        refused.value.message == f"the JSON of the request has more than the maximum of {MAX_OBJECTS} {what}"
+    )
+
+
+def test_braces_and_colons_in_strings_are_no_objects_and_members() -> None:
+    text = json.dumps({"data": ["{:" * 2 * MAX_OBJECTS, '"{:' * MAX_OBJECTS]}).encode()
+    assert parse_json(text)["data"][0] == "{:" * 2 * MAX_OBJECTS
+
+
+def test_as_many_inputs_outputs_and_parameters_as_a_request_may_have_are_within_all_bounds() -> None:
+    padding = "x" * json_text.COUNTED_BYTES
+    numbers = range(MAX_ENTRIES)
+    place = {"shared_memory_region": padding[:9], "shared_memory_offset": 0, "shared_memory_byte_size": 4}
+    inputs = [{"name": f"i{n}", "datatype": "FP32", "shape": [1], "parameters": place} for n in numbers]
+    outputs = [{"name": f"o{n}", "parameters": place} for n in numbers]
+    over_http(id=padding, inputs=inputs, outputs=outputs, parameters=PARAMETERS)

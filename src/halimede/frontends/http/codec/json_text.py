@@ -21,6 +21,10 @@ MAX_ARRAYS: Final = 4_194_304
 MAX_STRINGS: Final = 8_388_608
 """Strings of a text with tensors, names of members among them."""
 
+MAX_OBJECTS: Final = 131_072
+"""Objects of a text with tensors, and members of all objects together. Those of 4096 inputs, 4096 outputs and as many
+parameters are fewer; each takes many times the memory of its text."""
+
 MAX_DOCUMENT_VALUES: Final = 131_072
 """Arrays and objects of a text without tensors, and strings of it."""
 
@@ -55,13 +59,22 @@ def check_values(data: Buffer) -> None:
     """Refuse a text with tensors that has so many values that they take many times the memory of the text.
 
     Raises:
-        TooManyValuesError: it has more arrays and objects, or strings.
+        TooManyValuesError: it has more arrays and objects, objects, members, or strings.
     """
     if len(data) > COUNTED_BYTES:
-        _check_counts(data, MAX_ARRAYS, MAX_STRINGS, len(data))
+        _check_counts(data, MAX_ARRAYS, MAX_STRINGS, len(data), MAX_OBJECTS)
 
 
-def _check_counts(data: Buffer, arrays: int, strings: int, elements: int) -> None:
+def _check_counts(data: Buffer, arrays: int, strings: int, elements: int, objects: int) -> None:
+    """Refuse a text with more of something.
+
+    Args:
+        data: the text.
+        arrays: how many arrays and objects it may have.
+        strings: how many strings.
+        elements: how many elements of arrays and members of objects.
+        objects: how many objects, and members of objects.
+    """
     text = np.frombuffer(data, np.uint8)
     quotes = text == ord('"')
     escaped = np.count_nonzero(
@@ -69,17 +82,29 @@ def _check_counts(data: Buffer, arrays: int, strings: int, elements: int) -> Non
     )  # or after a backslash that is escaped itself
     if np.count_nonzero(quotes) - escaped > 2 * strings:
         raise TooManyValuesError("strings", strings)
-    if _count(text, "[{") <= arrays and _count(text, ",") < elements:  # those in strings among them
+    counts = {each: _count(text, each) for each in "[{,:"}  # those in strings among them
+    if not _excess(counts, arrays, elements, objects):
         return
     text = np.frombuffer(_STRING.sub(b"", bytes(data)), np.uint8)
-    if _count(text, "[{") > arrays:
-        raise TooManyValuesError("arrays and objects", arrays)
-    if _count(text, ",") >= elements:
-        raise TooManyValuesError("elements and members", elements)
+    if excess := _excess({each: _count(text, each) for each in "[{,:"}, arrays, elements, objects):
+        raise TooManyValuesError(*excess)
 
 
-def _count(text: Array, characters: str) -> int:
-    return sum(int(np.count_nonzero(text == ord(each))) for each in characters)
+def _excess(counts: dict[str, int], arrays: int, elements: int, objects: int) -> tuple[str, int] | None:
+    """Of what a text with so many of these characters has more than it may, and how many that is."""
+    if counts["["] + counts["{"] > arrays:
+        return "arrays and objects", arrays
+    if counts[","] >= elements:
+        return "elements and members", elements
+    if counts["{"] > objects:
+        return "objects", objects
+    if counts[":"] > objects:
+        return "members of objects", objects
+    return None
+
+
+def _count(text: Array, character: str) -> int:
+    return int(np.count_nonzero(text == ord(character)))
 
 
 def parse_json(data: Buffer) -> Any:
@@ -91,6 +116,7 @@ def parse_json(data: Buffer) -> Any:
         InvalidArgumentError: it is not JSON.
         NestingError: it is nested so deeply that no request can be.
         TooManyValuesError: as of `check_values`.
+        MemoryError: there is not enough for it.
     """
     check_values(data)
     try:
@@ -132,7 +158,9 @@ def parse_document(data: Buffer) -> Any:
         TooManyValuesError: it has more than a few.
     """
     if len(data) > COUNTED_BYTES:
-        _check_counts(data, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_ELEMENTS)
+        _check_counts(
+            data, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_VALUES, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_ELEMENTS
+        )
     return parse_json(data)
 
 
@@ -210,6 +238,8 @@ def _check_nesting(value: Any) -> None:
 
 def _error(error: ValueError, data: bytes) -> InvalidArgumentError:
     text = str(error)
+    if "Not enough memory" in text:  # in orjson's words
+        raise MemoryError from None
     if "depth" in text.lower() or "recursion" in text.lower():
         return NestingError()
     reason = find_fault(data) or text
