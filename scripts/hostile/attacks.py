@@ -73,6 +73,14 @@ def compressed_numbers(target: Target) -> str:
     return counted(ask(target.http, post(route, body, "Content-Encoding: gzip")) for route in routes * 4)
 
 
+def many_compressed_bodies(target: Target) -> str:
+    """Forty requests at once, of 30 KB that unpack to 15 million numbers, all of which become a tensor."""
+    outputs = '[{"name":"OUT","parameters":{"binary_data":true}}]'
+    numbers = infer_json(ones(15_000_000), "[15000000]", outputs=outputs)
+    request = post(INFER, gzip.compress(numbers), "Content-Encoding: gzip")
+    return together(40, lambda: ask(target.http, request), threads=40)
+
+
 def nested_lists(target: Target) -> str:
     """15 million lists, in one another and after one another."""
     deep = "[" * 7_500_000 + "]" * 7_500_000
@@ -387,6 +395,7 @@ def numbers(target: Target) -> str:
 
 ATTACKS: dict[str, Attack] = {
     "compressed numbers": compressed_numbers,
+    "many compressed bodies": many_compressed_bodies,
     "nested lists": nested_lists,
     "empty strings": empty_strings,
     "many names": many_names,
