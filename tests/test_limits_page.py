@@ -11,7 +11,7 @@ from halimede.config.validate.ensembles import MAX_STEPS as ENSEMBLE_STEPS
 from halimede.core.clock import MILLISECOND, TURN_NS
 from halimede.frontends.grpc.transport.headers import MAX_HEADERS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
-from halimede.frontends.http.codec.json_text import MAX_ARRAYS, MAX_STRINGS
+from halimede.frontends.http.codec.json_text import MAX_ARRAYS, MAX_OBJECTS, MAX_STRINGS
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.request_bounds import MAX_ENTRIES
 from halimede.frontends.tls.connection import UNREAD_BYTES
@@ -58,6 +58,11 @@ def values(section: str) -> dict[str, str]:
             f"{MAX_ENTRIES} of each",
         ),
         ("What a request may consist of", "arrays and objects in its JSON", f"{MAX_ARRAYS}"),
+        (
+            "What a request may consist of",
+            "objects in its JSON; members of all objects",
+            f"{MAX_OBJECTS} of each",
+        ),
         (
             "What a request may consist of",
             "strings in its JSON, including the names of members",

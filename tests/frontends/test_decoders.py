@@ -11,12 +11,14 @@ import orjson
 import pytest
 
 from halimede.core.datatypes import BYTES, FP32
-from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError
+from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.frontends.decoders import Decoders, most_processes
 from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
+from halimede.frontends.receiving import ReceiveBudget
 from tests.support.loops import LoopThread
+from tests.support.waiting import wait_until, wait_until_async
 
 MAX = 1 << 26
 
@@ -176,3 +178,113 @@ def test_fewer_requests_are_decoded_at_a_time_where_there_is_less_memory(
     cores: int, memory: int, most: int
 ) -> None:
     assert most_processes(cores, memory) == most
+
+
+MIB = 1 << 20
+NUMBERS = b'{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%b1]}]}' % (
+    4 * MIB,
+    b"1," * (4 * MIB - 1),
+)
+"""Eight megabytes of text that are decoded to four."""
+
+
+def take_much(text: bytes) -> None:
+    """Take more memory than there is."""
+    bytearray(1 << 40)
+
+
+def test_what_is_decoded_counts_until_nobody_uses_it(loop: LoopThread) -> None:
+    budget = ReceiveBudget(64 * MIB)
+    decoders = Decoders(budget)
+
+    async def decode() -> Any:
+        decoding = decoders.decode(read_plan, memoryview(NUMBERS), MAX)
+        assert budget.kept == len(NUMBERS)
+        return (await decoding).inputs[0][5]
+
+    tensor = loop.run(decode())
+    wait_until(lambda: 4 * MIB <= budget.kept < 5 * MIB, "the text to count no more")
+    view = tensor.array[7:9]
+    del tensor
+    assert budget.kept >= 4 * MIB
+    assert view.tolist() == [1, 1]
+    del view
+    wait_until(lambda: budget.kept == 0, "the tensor to count no more")
+
+
+def test_requests_wait_for_memory_of_others_and_those_that_leave_wait_no_more(loop: LoopThread) -> None:
+    budget = ReceiveBudget(32 * MIB)
+    decoders = Decoders(budget)
+
+    async def decode() -> tuple[Any, Any]:
+        first = await decoders.decode(read_plan, NUMBERS, MAX)
+        budget.keep(20 * MIB)
+        second = asyncio.ensure_future(decoders.decode(read_plan, NUMBERS, MAX))
+        third = decoders.decode(read_plan, NUMBERS, MAX)
+        third.cancel()
+        await wait_until_async(lambda: budget.waiting == 1, "the second to be decoded, and to wait")
+        budget.release(20 * MIB)
+        return first, await second
+
+    plans = loop.run(decode())
+    assert [plan.inputs[0][5].array.size for plan in plans] == [4 * MIB, 4 * MIB]
+    del plans
+    wait_until(lambda: budget.kept == 0, "nothing to count")
+    assert read(loop, decoders, read_plan, document(), MAX).id == "1"
+
+
+def test_a_client_that_leaves_while_its_request_waits_for_memory_frees_the_process(loop: LoopThread) -> None:
+    budget = ReceiveBudget(16 * MIB)
+    decoders = Decoders(budget)
+
+    async def decode() -> None:
+        first = await decoders.decode(read_plan, NUMBERS, MAX)
+        budget.keep(12 * MIB)
+        second = decoders.decode(read_plan, NUMBERS, MAX)
+        await wait_until_async(lambda: budget.waiting == 1, "the second to be decoded, and to wait")
+        second.cancel()
+        assert (await decoders.decode(read_plan, document(), MAX)).id == "1"
+        assert not budget.waiting
+        budget.release(12 * MIB)
+        del first
+
+    loop.run(decode())
+    wait_until(lambda: budget.kept == 0, "nothing to count")
+
+
+def test_a_request_without_room_is_refused(loop: LoopThread) -> None:
+    budget = ReceiveBudget(16 * MIB, wait_s=0.1)
+    decoders = Decoders(budget)
+    first = read(loop, decoders, read_plan, NUMBERS, MAX)
+    loop.call(budget.keep, 12 * MIB)
+    with pytest.raises(UnavailableError, match="--receive-memory-budget"):
+        read(loop, decoders, read_plan, NUMBERS, MAX)
+    loop.call(budget.release, 12 * MIB)
+    del first
+    with pytest.raises(InvalidArgumentError, match="--receive-memory-budget"):
+        read(loop, Decoders(ReceiveBudget(4 * MIB)), read_plan, NUMBERS, MAX)
+    wait_until(lambda: budget.kept == 0, "nothing to count")
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "arguments"),
+    [
+        (take_much, b"", ()),
+        (read_plan, NUMBERS, (MAX,)),
+        (read_plan, NUMBERS.replace(b"[1,", b"[NaN,").replace(b"UINT8", b"FP32"), (MAX,)),
+        (read_plan, b'{"inputs":[{"data":[%b[]]}]}' % (b"[1]," * 1_500_000), (MAX,)),
+        (read_plan, b'{"inputs":[{"data":[%b1]}]}' % (b'"ab",' * 2_500_000), (MAX,)),
+        (len, bytes(256 * MIB), ()),
+        (end, b"1" * 32 * MIB, (signal.SIGSEGV,)),
+    ],
+    ids=["python", "numbers", "NaN", "lists", "strings", "text", "crash"],
+)
+def test_a_request_that_needs_too_much_memory_is_told_so(
+    loop: LoopThread, function: Any, text: bytes, arguments: tuple[Any, ...]
+) -> None:
+    memory = 128 * MIB
+    decoders = Decoders(memory=memory)
+    expected = f"^the request needs more memory than the {memory} bytes that decoding it may take"
+    with pytest.raises(InvalidArgumentError, match=expected):
+        read(loop, decoders, function, text, *arguments)
+    assert read(loop, decoders, read_plan, document(), MAX).id == "1"

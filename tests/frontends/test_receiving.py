@@ -3,10 +3,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halimede.frontends.receiving import (
     SMALL_BYTES,
     BodyTooLargeError,
+    Claim,
     NoRoomError,
     ReceiveBudget,
     ReceiveError,
@@ -259,7 +262,7 @@ def test_bodies_wait_while_much_is_kept_and_go_on_when_it_is_released() -> None:
         budget = ReceiveBudget(LIMIT)
         bodies = [Body(budget, 5 * MIB) for _ in range(9)]
         budget.keep(LARGE // 4 * 3 + 1)
-        assert [body.waits for body in bodies] == [False] * 4 + [True] * 5
+        assert all(body.waits for body in bodies)
         budget.release(LARGE // 4 * 3 + 1)
         await bodies[-1].told.wait()
         assert not any(body.waits for body in bodies)
@@ -292,5 +295,164 @@ def test_a_large_body_that_keeps_up_is_not_refused() -> None:
         assert isinstance(stalled.error, StalledError)
         assert steady.error is None
         steady.reception.close()
+
+    run(test())
+
+
+class SlowReader:
+    """A connection whose client does not read."""
+
+    to_take = LARGE // 2
+    waits = True
+
+    def give_up(self) -> None:
+        raise AssertionError
+
+
+def test_unsent_answers_leave_the_oldest_bodies_to_go_on() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        bodies = [Body(budget, 5 * MIB) for _ in range(9)]
+        budget.unsent.update(SlowReader())
+        budget.keep(LARGE // 4 + 1)
+        assert [body.waits for body in bodies] == [False] * 4 + [True] * 5
+
+    run(test())
+
+
+class Asker:
+    """Asks for memory, and what it is told."""
+
+    def __init__(self, budget: ReceiveBudget, size: int) -> None:
+        self.has = False
+        self.error: ReceiveError | None = None
+        self.told = asyncio.Event()
+        self.claim: Claim = budget.claim(size, self._answer)
+
+    def _answer(self, error: ReceiveError | None) -> None:
+        self.has = error is None
+        self.error = error
+        self.told.set()
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)  # sleeps: a turn of the loop, in which memory is handed on
+
+
+def test_claims_have_their_memory_in_order() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        first, second, third, fourth = (Asker(budget, size * MIB) for size in (30, 20, 10, 1))
+        assert [each.has for each in (first, second, third, fourth)] == [True, True, False, False]
+        assert budget.kept == 50 * MIB
+        second.claim.give_back()
+        second.claim.give_back()  # a second time, which changes nothing
+        await turn()
+        assert third.has
+        assert fourth.has
+        for each in (first, third, fourth):
+            each.claim.give_back()
+        assert budget.kept == 0
+
+    run(test())
+
+
+def test_the_oldest_claim_goes_on_whatever_else_counts() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        budget.keep(LIMIT)
+        body = Body(budget, 10 * MIB)
+        first, second = Asker(budget, 20 * MIB), Asker(budget, 20 * MIB)
+        assert first.has
+        assert not second.has
+        assert not body.reception.closed
+        first.claim.give_back()
+        await turn()
+        assert second.has
+
+    run(test())
+
+
+def test_a_claim_that_could_never_fit_is_refused_at_once_and_one_that_waits_too_long_later() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT, wait_s=0.01)
+        huge = Asker(budget, LARGE + 1)
+        assert isinstance(huge.error, BodyTooLargeError)
+        assert str(huge.error) == (
+            f"what the request is decoded to, {LARGE + 1} bytes, is larger than the {LARGE} bytes that large "
+            f"requests may take together; --receive-memory-budget sets how much they may"
+        )
+        first, second, third = Asker(budget, LARGE), Asker(budget, LARGE), Asker(budget, 1)
+        await second.told.wait()
+        await third.told.wait()
+        no_room = (
+            f"unfinished request bodies, decoded requests and unsent answers take all of the {LIMIT} bytes that they "
+            f"may (--receive-memory-budget); try again later"
+        )
+        assert str(second.error) == str(third.error) == no_room
+        first.claim.give_back()
+        assert budget.kept == 0
+
+    run(test())
+
+
+def test_a_claim_waits_for_bodies_and_has_their_memory_when_they_are_complete() -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        body = Body(budget, 30 * MIB)
+        body.add(20 * MIB)
+        first, second = Asker(budget, 20 * MIB), Asker(budget, 20 * MIB)
+        assert first.has
+        assert not second.has
+        body.reception.close()
+        await turn()
+        assert second.has
+
+    run(test())
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["claim", "give back", "body", "complete", "keep"]), st.integers(0, 60))
+    )
+)
+def test_whatever_happens_nothing_counts_in_the_end_and_no_claim_waits_for_ever(
+    steps: list[tuple[str, int]],
+) -> None:
+    async def test() -> None:
+        budget = ReceiveBudget(LIMIT)
+        askers: list[Asker] = []
+        bodies: list[Body] = []
+        kept: list[int] = []
+        for step, number in steps:
+            match step:
+                case "claim":
+                    askers.append(Asker(budget, number * MIB))
+                case "give back" if askers:
+                    askers.pop(number % len(askers)).claim.give_back()
+                case "body":
+                    bodies.append(Body(budget, -1))
+                    bodies[-1].add(number * MIB)
+                case "complete" if bodies:
+                    bodies.pop(number % len(bodies)).reception.close()
+                case "keep":
+                    kept.append(number)
+                    budget.keep(number)
+            await turn()
+            granted = [each for each in askers if each.has]
+            assert granted or not any(each.error is None for each in askers), "the oldest goes on"
+            sizes = [each.claim.size for each in granted]
+            assert sum(sizes[1:]) <= LARGE
+            if number % 7 == 0 and granted:
+                askers.remove(granted[0])
+                granted[0].claim.give_back()
+                await turn()
+        for body in bodies:
+            body.reception.close()
+        for asker in askers:
+            asker.claim.give_back()
+        budget.release(sum(kept))
+        await turn()
+        assert (budget.kept, budget.held) == (0, 0)
 
     run(test())

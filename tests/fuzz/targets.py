@@ -29,9 +29,10 @@ from halimede.frontends.grpc.codec_request import Decoding
 from halimede.frontends.grpc.codec_request import RequestDecoder as GrpcDecoder
 from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.grpc.transport import frames
-from halimede.frontends.grpc.transport.compression import InflateError, gzip, inflate
+from halimede.frontends.grpc.transport.compression import WBITS, gzip
 from halimede.frontends.http.codec.request import RequestDecoder as HttpDecoder
 from halimede.frontends.http.transport.head import Refusal, parse_head
+from halimede.frontends.inflation import InflateError, Inflater, inflate
 from halimede.frontends.openai.chat_template import ChatTemplate
 from halimede.hosting.access.signature import read_signature, verify
 from halimede.hosting.errors import ApiError
@@ -142,8 +143,13 @@ def _infer_grpc(data: bytes) -> None:
 
 
 def _inflate(data: bytes) -> None:
-    content = inflate(memoryview(data[1:]), "gzip" if data[:1] > b"\x7f" else "deflate", 1 << 20)
+    compressed, wbits = memoryview(data[1:]), WBITS["gzip" if data[:1] > b"\x7f" else "deflate"]
+    content = inflate(compressed, wbits, 1 << 20)
     assert len(content) <= 1 << 20
+    inflater = Inflater(compressed, wbits, 1 << 20)
+    while not inflater.complete:
+        inflater.step()
+    assert inflater.take() == content
 
 
 def _json_request() -> bytes:

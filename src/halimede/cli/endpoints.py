@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from halimede.cli.check.access import metrics_address
-from halimede.cli.check.checks import receive_memory_share
 from halimede.cli.check.tls import GRPC, HTTP, tls_files
 from halimede.cli.options import ServeOptions
 from halimede.cli.services import GRPC as GRPC_SERVICE
@@ -191,7 +190,7 @@ def endpoints(
         ListenError: a certificate or key cannot be used.
     """
     access = WebAccess(OriginPolicy(options.allow_host, options.allow_origin))
-    budget = ReceiveBudget(receive_memory_share(options))
+    budget = services.budget
     identity = _identity(options, HTTP, "http/1.1")
     shared = _Shared(
         options, services, clock, requests, access, budget, traffic, counts, identity, _tokens(options)

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Final, Never
 
 from halimede.cli import logs, tuning
+from halimede.cli.check.checks import receive_memory_share
 from halimede.cli.endpoints import endpoints
 from halimede.cli.options import ServeOptions
 from halimede.cli.services import HTTP as HTTP_SERVICE
@@ -23,6 +24,7 @@ from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Handler
 from halimede.frontends.log_settings import LogControl, LogSettings
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.clients import MethodRow, Relay
 from halimede.frontends.relay.link import Link
@@ -131,7 +133,7 @@ class _FrontEnd:
         handlers = {name: self._relay.http(name) for name in (HTTP_SERVICE, SAGEMAKER, VERTEX_AI)}
         methods = self._relay.methods(rows)
         self._read_here(options, handlers, methods)
-        return Services(handlers, methods, None)
+        return Services(handlers, methods, None, ReceiveBudget(receive_memory_share(options)))
 
     def _read_here(
         self, options: ServeOptions, handlers: dict[str, Handler], methods: dict[str, Method]
@@ -149,7 +151,7 @@ class _FrontEnd:
                 options.http_max_output_size,
                 pattern,
                 regions,
-                decoders=decoders,
+                decoders,
             )
             handlers[HTTP_SERVICE] = HttpReader(
                 self._models,
@@ -247,6 +249,11 @@ class _NoRegions:
 
 class _NoDecoders:
     """In place of processes that decode large requests, which only the engine's process has."""
+
+    @property
+    def budget(self) -> Never:
+        """Leave the request to it."""
+        raise NotHereError
 
     def decode(self, *_: object) -> Never:
         """Leave the request to it."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from halimede.cli.check.checks import metrics_switches, summary_quantiles
+from halimede.cli.check.checks import metrics_switches, receive_memory_share, summary_quantiles
 from halimede.cli.options import ServeOptions
 from halimede.cli.settings import BOOL
 from halimede.core.errors import InvalidArgumentError
@@ -25,6 +25,7 @@ from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.openai.handler import create_handler as create_openai_handler
 from halimede.frontends.openai.openapi import paths as openai_paths
 from halimede.frontends.openai.settings import OpenaiSettings
+from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
@@ -65,11 +66,13 @@ class Services:
         handlers: protocol → what answers its requests over HTTP.
         methods: what answers calls over gRPC, by their full paths.
         metrics: the metrics; None where they are not served.
+        budget: the memory of requests before they run, and of unsent answers, in this process.
     """
 
     handlers: Mapping[str, Handler]
     methods: Mapping[str, Method]
     metrics: Metrics | None
+    budget: ReceiveBudget
 
 
 def services(
@@ -91,7 +94,8 @@ def services(
     Raises:
         InvalidArgumentError: a restriction, a pattern or a variable of SageMaker's is malformed.
     """
-    regions, decoders = Regions(allowed=options.allow_client_shm), Decoders()
+    budget = ReceiveBudget(receive_memory_share(options))
+    regions, decoders = Regions(allowed=options.allow_client_shm), Decoders(budget)
     metrics = metrics_of(options, engine, traffic) if options.allow_metrics else None
     handlers: dict[str, Handler] = {}
     methods: Mapping[str, Method] = {}
@@ -114,7 +118,7 @@ def services(
             create_handler(engine, _http_settings(options, log, regions, decoders), VERTEX_DIALECT),
             None if metrics is None else metrics.answer,
         )
-    return Services(handlers, methods, metrics)
+    return Services(handlers, methods, metrics, budget)
 
 
 def _grpc(

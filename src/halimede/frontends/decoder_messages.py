@@ -23,9 +23,27 @@ def receive(pipe: IO[bytes]) -> list[bytes]:
     Raises:
         EOFError: the other process has ended.
     """
+    return [_exactly(pipe, size) for size in receive_sizes(pipe)]
+
+
+def receive_sizes(pipe: IO[bytes]) -> tuple[int, ...]:
+    """The sizes of the parts of a message, which come next.
+
+    Raises:
+        EOFError: the other process has ended.
+    """
     (count,) = struct.unpack("<Q", _exactly(pipe, 8))
-    sizes = struct.unpack(f"<{count}Q", _exactly(pipe, 8 * count))
-    return [_exactly(pipe, size) for size in sizes]
+    return struct.unpack(f"<{count}Q", _exactly(pipe, 8 * count))
+
+
+def fill(pipe: IO[bytes], part: memoryview) -> None:
+    """Read a part.
+
+    Raises:
+        EOFError: the other process has ended.
+    """
+    if pipe.readinto(part) < len(part):  # type: ignore[attr-defined]  # it is a BufferedReader
+        raise EOFError
 
 
 def _exactly(pipe: IO[bytes], size: int) -> bytes:

@@ -13,7 +13,7 @@ LARGE: Final = 2048
 """Bytes of a request that take about a millisecond to read, if they are a configuration; more are read elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class LoadRequest:
     """A request to load a model.
 
@@ -37,12 +37,12 @@ class LoadRequest:
         return cls(name, read, code_in(read))
 
     def __reduce__(self) -> Any:
-        # files are not copied on their way to another process
+        # files are not copied into the message to another process
         parameters = {
             key: PickleBuffer(value) if isinstance(value, bytes) else value
             for key, value in self.parameters.items()
         }
-        return LoadRequest, (self.name, parameters, self.code)
+        return _received, (self.name, parameters, self.code)
 
     def check(self, upload: CodeUpload, peer: str) -> None:
         """Nothing, if a client at this address may send what it has sent.
@@ -52,3 +52,11 @@ class LoadRequest:
         """
         if self.code:
             upload.check(peer, self.code)
+
+
+def _received(name: str, parameters: Mapping[str, str | bytes | memoryview], code: str) -> LoadRequest:
+    """The request that another process has sent."""
+    values = {
+        key: bytes(value) if isinstance(value, memoryview) else value for key, value in parameters.items()
+    }
+    return LoadRequest(name, values, code)

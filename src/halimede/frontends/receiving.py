@@ -1,4 +1,4 @@
-"""How much memory unfinished request bodies take together (`--receive-memory-budget`), whatever protocol they come by.
+"""How much memory requests take together before they run, and answers that are not sent (`--receive-memory-budget`).
 
 A body that arrives in one read is never counted. The others are of two kinds, each with a share of the budget:
 
@@ -8,19 +8,27 @@ A body that arrives in one read is never counted. The others are of two kinds, e
                             oldest are read on, which must then keep up a rate; the others wait in the network.
                             When they hold all of it, the newest of the larger ones is refused.
 
-The oldest always goes on or is refused, so that bodies that fill the budget do not wait for each other.
+The oldest always goes on or is refused, so that bodies that fill the budget do not wait for each other. But while
+memory is short and half of that for large bodies is kept, they all wait, as it becomes free without them.
 
-Decompressed messages that are in use, and answers that clients do not read, are kept: they leave so much less for large
-bodies. Such answers may take half of the budget (`unsent`).
+What is kept leaves so much less for large bodies: decompressed bodies and messages in use, JSON and messages that wait
+to be decoded, what they are decoded to (a `Claim`), and answers that clients do not read, which may take half of the
+budget (`unsent`). A claim waits for its memory; the oldest has it, whatever else is counted, when no other has any.
 
 A large body that comes too slowly is refused, also while there is memory.
 """
 
 import asyncio
-from typing import Protocol
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 from halimede.core.buffers import POOL
-from halimede.frontends.unsent import UnsentAnswers
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.frontends.line import Line
+from halimede.frontends.unsent import RETRY_AFTER_S, UnsentAnswers
 
 SMALL_BYTES = 262_144
 """Bodies up to this size are small."""
@@ -40,6 +48,10 @@ LEAST_RATE = 1024
 """A large body may not receive less than so many bytes a second in two successive periods of so many seconds."""
 
 
+_INFLATED_AT_ONCE: Final = min(4, os.cpu_count() or 1)
+"""So many large bodies and messages are decompressed at a time; the others wait, compressed."""
+
+
 class ReceiveError(Exception):
     """The body cannot be received; the text says why."""
 
@@ -54,6 +66,23 @@ class NoRoomError(ReceiveError):
 
 class StalledError(ReceiveError):
     """It comes too slowly."""
+
+
+def as_answer(error: ReceiveError) -> HalimedeError:
+    """The error for a request that was received, but for whose content there is no memory."""
+    if isinstance(error, BodyTooLargeError):
+        return InvalidArgumentError(str(error))
+    return UnavailableError(str(error), retry_after_s=RETRY_AFTER_S)
+
+
+def when_freed(owner: Any, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have the loop call something once an object is freed, on whatever thread that is."""
+
+    def freed() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(call)
+
+    weakref.finalize(owner, freed).atexit = False
 
 
 class Receiver(Protocol):
@@ -125,13 +154,49 @@ class Reception:
             self._budget.closed(self)
 
 
+class Claim:
+    """Memory for what a request is decoded to: waited for, had, or given back."""
+
+    __slots__ = ("_answer", "_budget", "_timer", "granted", "size")
+
+    def __init__(
+        self, budget: "ReceiveBudget", size: int, answer: Callable[[ReceiveError | None], None]
+    ) -> None:
+        self._budget = budget
+        self._answer = answer
+        self._timer: asyncio.TimerHandle | None = None
+        self.size = size
+        self.granted = False
+
+    def wait(self, seconds: float, late: Callable[["Claim"], None]) -> None:
+        """Have `late` called if it is still not answered then."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, late, self)
+
+    def answer(self, error: ReceiveError | None) -> None:
+        """It has its memory, or there is none for it."""
+        self.granted = error is None
+        self._stop()
+        self._answer(error)
+
+    def give_back(self) -> None:
+        """The memory is free, or not wanted any more. May be called again."""
+        self._stop()
+        self._budget.given_back(self)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class ReceiveBudget:
-    """The memory of all bodies that are being received. Used on the event loop only.
+    """The memory of bodies that are being received, and of what is kept. Used on the event loop only.
 
     Attributes:
         limit: bytes that they may take together.
         large_limit: bytes of it that large ones may take.
         unsent: the answers that clients do not read.
+        inflating: the large bodies and messages that are decompressed.
     """
 
     def __init__(
@@ -171,7 +236,12 @@ class ReceiveBudget:
         self._least_rate = least_rate
         self._watch: asyncio.TimerHandle | None = None
         self._kept = 0
+        self._owners: set[int] = set()
+        self._claims: dict[Claim, None] = {}  # those that wait
+        self._claimed: set[Claim] = set()
+        self._beyond: Claim | None = None  # the oldest, which did not fit
         self.unsent = UnsentAnswers(limit // 2, self.keep, turn_s=turn_s, turn_rate=turn_rate)
+        self.inflating = Line(_INFLATED_AT_ONCE, wait_s)
         self._short = False
         self._timer: asyncio.TimerHandle | None = None
         self._due: asyncio.Handle | None = None
@@ -183,20 +253,101 @@ class ReceiveBudget:
 
     @property
     def kept(self) -> int:
-        """Bytes that are kept: decompressed messages and unsent answers."""
+        """Bytes that are kept: see above."""
         return self._kept
+
+    @property
+    def waiting(self) -> int:
+        """How many claims wait for memory."""
+        return len(self._claims)
 
     def keep(self, size: int) -> None:
         """So many more bytes are kept, or fewer."""
         self._kept += size
         if size > 0 and self._large_taken > self._high:
             self._run_short()
-        elif size < 0 and self._short:
+        elif size < 0 and (self._short or self._claims):
             self._relieve_soon()
 
     def release(self, size: int) -> None:
         """So many bytes are kept no longer."""
         self.keep(-size)
+
+    def keep_while(self, owner: Any, size: int) -> None:
+        """So many more bytes are kept, which an array owns, until it is freed."""
+        identity = id(owner)
+        self._owners.add(identity)
+        self.keep(size)
+
+        def freed() -> None:
+            self._owners.discard(identity)
+            self.release(size)
+
+        when_freed(owner, asyncio.get_running_loop(), freed)
+
+    def keeps(self, content: memoryview) -> bool:
+        """Whether these bytes count, as they are kept while they are used."""
+        return id(content.obj) in self._owners
+
+    def claim(self, size: int, answer: Callable[[ReceiveError | None], None]) -> Claim:
+        """Ask for memory.
+
+        Args:
+            size: in bytes.
+            answer: called once, with an error if there is no such memory; perhaps at once.
+        """
+        claim = Claim(self, size, answer)
+        if size > self.large_limit:
+            claim.answer(
+                BodyTooLargeError(
+                    f"what the request is decoded to, {size} bytes, is larger than the {self.large_limit} bytes that "
+                    f"large requests may take together; --receive-memory-budget sets how much they may"
+                )
+            )
+            return claim
+        self._claims[claim] = None
+        self._grant()
+        if claim in self._claims:
+            claim.wait(self._wait_s, self._late)
+        return claim
+
+    def _grant(self) -> None:
+        """Give the oldest claims their memory."""
+        while self._claims:
+            claim = next(iter(self._claims))
+            if self._large_taken + claim.size > self.large_limit:
+                if self._claimed:
+                    return
+                self._beyond = claim
+            del self._claims[claim]
+            self._claimed.add(claim)
+            self.keep(claim.size)
+            claim.answer(None)
+
+    def _late(self, claim: Claim) -> None:
+        if claim in self._claims:
+            del self._claims[claim]
+            claim.answer(self.no_room())
+            self._grant()
+
+    def given_back(self, claim: Claim) -> None:
+        """The claim's memory is free, or it waits no more."""
+        if claim in self._claimed:
+            self._claimed.remove(claim)
+            if claim is self._beyond:
+                self._beyond = None
+            self.release(claim.size)
+        elif claim in self._claims:
+            del self._claims[claim]
+            self._relieve_soon()
+
+    def no_room(self) -> NoRoomError:
+        """What a client is told for whose request there is no memory now."""
+        kept = ", decoded requests and unsent answers" if self._kept else ""
+        return NoRoomError(
+            f"unfinished request bodies{kept} take all of the {self.limit} bytes that they may "
+            f"(--receive-memory-budget); try again later"
+        )
 
     @property
     def _large_taken(self) -> int:
@@ -255,7 +406,7 @@ class ReceiveBudget:
             return
         del self._large[reception]
         self._large_held -= reception.held
-        if self._short:
+        if self._short or self._claims:
             self._relieve_soon()
 
     # shortage
@@ -308,12 +459,19 @@ class ReceiveBudget:
                     self._hold_back(reception, now)
             self._set_timer()
             self._relieve_soon()
-        if self._large_taken > self.large_limit:
+        if self._waits or self._large_taken > self.large_limit:
             self._relieve_soon()
+
+    @property
+    def _waits(self) -> bool:
+        """Whether bodies wait for what is kept, of which much will be free without them."""
+        return self._kept - self.unsent.held >= self._low
 
     @property
     def _readers(self) -> int:
         """How many large bodies may be read while memory is short."""
+        if self._waits:
+            return 0
         return max(_READERS, len(self._large) // _READ_SHARE)
 
     def _hold_back(self, reception: Reception, now: float) -> None:
@@ -337,9 +495,11 @@ class ReceiveBudget:
         self._due = None
         while self._small_held > self._small_limit and self._small:
             self._refuse(next(iter(self._small)))
-        while self._large_taken > self.large_limit and self._large:
+        beyond = 0 if self._beyond is None else self._beyond.size  # for which no body is refused
+        while self._large_taken - beyond > self.large_limit and self._large_held:
             self._refuse(self._newest())
         POOL.release()
+        self._grant()
         if self._short and self._large_taken <= self._low:
             self._short = False
             if self._timer is not None:
@@ -348,18 +508,20 @@ class ReceiveBudget:
         self._let_go_on()
 
     def _let_go_on(self) -> None:
+        """Have those read whose turn it is, and no others."""
         now, readers = asyncio.get_running_loop().time(), self._readers if self._short else len(self._large)
         for place, reception in enumerate(list(self._large)):
             if place >= readers:
-                break
-            if reception.held_back and not reception.closed:
+                if not readers and not reception.held_back:
+                    self._hold_back(reception, now)
+            elif reception.held_back and not reception.closed:
                 self._begin_turn(reception, now)
                 reception.receiver.go_on()
 
     def _newest(self) -> Reception:
-        """The newest large body that holds its share or more; but not the oldest, unless there is no other."""
-        share = self._large_held // len(self._large)
-        bodies = list(self._large)[::-1]
+        """The newest large body that holds its share or more; but not the oldest, unless no other holds anything."""
+        bodies = [body for body in self._large if body.held][::-1]
+        share = self._large_held // len(bodies)
         return next((body for body in bodies[:-1] if body.held >= share), bodies[0])
 
     def _refuse(self, reception: Reception, error: ReceiveError | None = None) -> None:
@@ -368,10 +530,7 @@ class ReceiveBudget:
         elif reception.held > self.large_limit:
             error = self._too_large(f"{reception.held} bytes or more")
         else:
-            error = NoRoomError(
-                f"unfinished request bodies{' and unsent answers' if self._kept else ''} take all of the {self.limit} "
-                f"bytes that they may (--receive-memory-budget); try again later"
-            )
+            error = self.no_room()
         reception.close()
         reception.receiver.refuse_body(error)
 

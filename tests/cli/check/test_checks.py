@@ -253,8 +253,8 @@ def test_wrong_switches_of_the_metrics_are_refused(entry: str, line: str) -> Non
         metrics_switches([entry])
 
 
-@pytest.mark.parametrize(("front_ends", "expected"), [(1, 1 << 30), (4, 1 << 28)])
-def test_front_ends_share_the_memory_for_bodies(
+@pytest.mark.parametrize(("front_ends", "expected"), [(1, 1 << 30), (3, 1 << 28)])
+def test_front_ends_and_the_engine_share_the_memory_for_bodies(
     options: ServeOptions, front_ends: int, expected: int
 ) -> None:
     shared = replace(options, receive_memory_budget="1GiB", front_ends=front_ends)

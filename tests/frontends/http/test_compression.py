@@ -30,7 +30,7 @@ def test_bomb_is_refused_before_it_is_inflated() -> None:
     text = "Decompressed data size exceeds the maximum allowed value of 1000 bytes. Use --http-max-input-size"
     with pytest.raises(InvalidArgumentError, match=text):
         inflate(bomb, 1000)
-    assert len(inflate(gzip.compress(bytes(1000)), 1000)) == 1000
+    assert inflate(gzip.compress(bytes(1000)), 1000) == bytes(1000)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_damaged_data_is_refused(data: bytes, text: str) -> None:
 def test_arbitrary_bytes_are_inflated_or_refused(data: bytes) -> None:
     size, refused = 0, ""
     try:
-        size = len(inflate(b"\x1f\x8b\x08\x00" + data, 1000))
+        size = len(inflate(b"\x1f\x8b\x08\x00" + data, 1000) or b"")
     except InvalidArgumentError as error:
         refused = error.message
     assert refused or size <= 1000

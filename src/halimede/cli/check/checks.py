@@ -255,12 +255,13 @@ def receive_memory_budget(text: str) -> int:
 
 
 def receive_memory_share(options: ServeOptions) -> int:
-    """The bytes of `--receive-memory-budget` that a process with connections has; front ends have equal shares.
+    """The bytes of `--receive-memory-budget` that each process has: the engine's, which decodes, and the front ends.
 
     Raises:
         click.UsageError: as of `receive_memory_budget`.
     """
-    return receive_memory_budget(options.receive_memory_budget) // max(1, options.front_ends)
+    processes = options.front_ends + 1 if options.front_ends > 1 else 1
+    return receive_memory_budget(options.receive_memory_budget) // processes
 
 
 class _Listener(NamedTuple):

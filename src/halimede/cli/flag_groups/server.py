@@ -88,8 +88,8 @@ class ServerOptions:
         SERVER,
         form("BYTES|SHARE"),
         "20%",
-        "Memory for request bodies while they are received and for answers that clients do not read, over HTTP and "
-        "gRPC together: a size, such as 1GiB, or a share of the memory available to the server, such as 20%. When it "
-        "runs short, large bodies wait and slow readers are disconnected; when it runs out, some bodies and answers "
-        "are refused.",
+        "Memory for request bodies while they are received, decompressed bodies and messages, decoded JSON and typed "
+        "contents, and answers that clients do not read, over HTTP and gRPC together: a size, such as 1GiB, or a share "
+        "of the memory available to the server, such as 20%. When it runs short, large requests wait and slow readers "
+        "are disconnected; when it runs out, some requests and answers are refused.",
     )

@@ -43,6 +43,7 @@ class RequestPlan:
     """
 
     __slots__ = (
+        "__weakref__",
         "classes",
         "contents",
         "error",

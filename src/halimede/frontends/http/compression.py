@@ -5,13 +5,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from halimede.core.errors import InvalidArgumentError, UnsupportedError
+from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError, UnsupportedError
 from halimede.core.tensors import Buffer
+from halimede.frontends.inflation import DEFLATE, EITHER, GZIP, Fault, InflateError, Inflater, inflate_little
 
 ENCODINGS: Final = ("gzip", "deflate")
-
-_EITHER: Final = zlib.MAX_WBITS | 32  # what inflates a gzip or a zlib stream, whichever comes
-_GZIP: Final = zlib.MAX_WBITS | 16
 
 
 class UnsupportedEncodingError(UnsupportedError):
@@ -35,35 +33,56 @@ def is_compressed(content_encoding: str | None) -> bool:
     raise UnsupportedEncodingError
 
 
-def inflate(data: Buffer, max_bytes: int) -> bytes:
-    """What was compressed; never more than `max_bytes` of it are held.
+def inflate(data: Buffer, max_bytes: int) -> bytes | None:
+    """What was compressed; None if it is much, which an `inflater` should inflate elsewhere.
 
     Raises:
-        InvalidArgumentError: it is damaged or too large.
+        InvalidArgumentError: it is damaged or larger than `max_bytes`.
     """
+    _check_not_empty(data)
+    try:
+        return inflate_little(data, EITHER, max_bytes)
+    except InflateError as error:
+        raise inflate_failure(error, max_bytes) from None
+
+
+def inflater(data: Buffer, max_bytes: int) -> Inflater:
+    """What inflates a body to at most `max_bytes`.
+
+    Raises:
+        InvalidArgumentError: there is nothing to inflate.
+    """
+    _check_not_empty(data)
+    return Inflater(data, EITHER, max_bytes)
+
+
+def _check_not_empty(data: Buffer) -> None:
     if not data:
         raise InvalidArgumentError("nothing to be decompressed")
-    inflater = zlib.decompressobj(_EITHER)
-    try:
-        inflated = inflater.decompress(data, max_bytes + 1)
-    except zlib.error as error:
-        raise InvalidArgumentError(f"failed to decompress the request: {error}") from None
-    if len(inflated) > max_bytes:
-        msg = (
-            f"Decompressed data size exceeds the maximum allowed value of {max_bytes} bytes. "
-            f"Use --http-max-input-size to increase the limit."
-        )
-        raise InvalidArgumentError(msg)
-    if not inflater.eof:
-        raise InvalidArgumentError("failed to decompress the request: the compressed data ends early")
-    if inflater.unused_data:
-        raise InvalidArgumentError("failed to decompress the request: more data follows the compressed data")
-    return inflated
+
+
+def inflate_failure(error: InflateError, max_bytes: int) -> HalimedeError:
+    """The error for a body that cannot be inflated."""
+    match error.fault:
+        case Fault.TOO_LONG:
+            return InvalidArgumentError(
+                f"Decompressed data size exceeds the maximum allowed value of {max_bytes} bytes. "
+                f"Use --http-max-input-size to increase the limit."
+            )
+        case Fault.NO_MEMORY:
+            return UnavailableError("there is no memory to decompress the request")
+        case Fault.DAMAGED:
+            why = error.detail
+        case Fault.CUT_OFF:
+            why = "the compressed data ends early"
+        case Fault.FOLLOWED:
+            why = "more data follows the compressed data"
+    return InvalidArgumentError(f"failed to decompress the request: {why}")
 
 
 def deflate(parts: Iterable[Buffer], encoding: str) -> bytes:
     """The parts, compressed as one body."""
-    compressor = zlib.compressobj(wbits=_GZIP if encoding == "gzip" else zlib.MAX_WBITS)
+    compressor = zlib.compressobj(wbits=GZIP if encoding == "gzip" else DEFLATE)
     return b"".join([*map(compressor.compress, parts), compressor.flush()])
 
 

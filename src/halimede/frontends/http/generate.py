@@ -28,6 +28,7 @@ from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
+_NOTHING: Final = memoryview(b"")
 _EVENT: Final = b"data: "
 _EVENT_END: Final = b"\n\n"
 _NOT_ONE: Final = (
@@ -99,7 +100,12 @@ class Generate:
         if fits and self._decoders is not None and is_large(exchange.body):
             release = self._engine.lifecycle.hold(model.identifier)
             reading = self._decoders.decode(read_generate_request, *arguments)
-            answer_later(exchange, reading, run, release=release)
+
+            def decoded(read: GenerateRequest) -> None:
+                exchange.body = _NOTHING  # it is not needed any more
+                run(read)
+
+            answer_later(exchange, reading, decoded, release=release)
         else:
             run(read_generate_request(*arguments))
 

@@ -19,15 +19,20 @@ from halimede.frontends.http.codec.response import Encoded, encode_response, siz
 from halimede.frontends.http.compression import (
     deflate,
     inflate,
+    inflate_failure,
+    inflater,
     is_compressed,
     response_encoding,
 )
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.http.transport.exchange import Exchange
+from halimede.frontends.inflation import InflateError, Inflation
+from halimede.frontends.receiving import ReceiveError, as_answer
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
 
+_NOTHING = memoryview(b"")
 _INLINE_INFLATE_BYTES = 4_096
 _INLINE_DEFLATE_BYTES = 16_384
 """Up to these sizes zlib runs on the loop, beyond in a thread."""
@@ -66,8 +71,8 @@ class Inference:
         max_output_size: most JSON of a response, in bytes.
         forward_pattern: finds the headers that become parameters, None for none.
         regions: clients' shared memory.
+        decoders: decode large requests, and have the budget for their memory.
         dialect: what is special to the front end.
-        decoders: decode large requests; None to read it here.
     """
 
     def __init__(
@@ -77,8 +82,8 @@ class Inference:
         max_output_size: int,
         forward_pattern: HeaderPattern | None,
         regions: Regions,
+        decoders: Decoders,
         dialect: Dialect = KSERVE,
-        decoders: Decoders | None = None,
     ) -> None:
         self._engine = engine
         self._now = engine.clock.now
@@ -102,8 +107,8 @@ class Inference:
             settings.max_output_size,
             settings.forward_pattern,
             settings.regions,
-            dialect,
             settings.decoders,
+            dialect,
         )
 
     def infer(self, exchange: Exchange, name: str, version: int) -> None:
@@ -119,16 +124,35 @@ class Inference:
         encoding = exchange.headers.get("content-encoding")
         if encoding is None or not self._dialect.compression or not is_compressed(encoding):
             self._run(exchange, exchange.body, model, received)
-        elif len(exchange.body) <= _INLINE_INFLATE_BYTES:
-            self._run_inflated(exchange, inflate(exchange.body, self._max_input_size), model, received)
         else:
-            inflated = _in_thread(inflate, exchange.body, self._max_input_size)
-            self._run_later(
-                exchange, model, inflated, lambda body: self._run_inflated(exchange, body, model, received)
-            )
+            small = len(exchange.body) <= _INLINE_INFLATE_BYTES
+            content = inflate(exchange.body, self._max_input_size) if small else None
+            if content is None:
+                self._inflate(exchange, model, received)
+            else:
+                self._run(exchange, memoryview(content), model, received)
 
-    def _run_inflated(self, exchange: Exchange, body: bytes, model: ServedModel, received: int) -> None:
-        self._run(exchange, memoryview(body), model, received)
+    def _inflate(self, exchange: Exchange, model: ServedModel, received: int) -> None:
+        """Go on with what the body holds once that is inflated. The model stays loaded until then."""
+        budget = self._decoders.budget
+        work: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, InflateError):
+                error = inflate_failure(error, self._max_input_size)
+            elif isinstance(error, ReceiveError):
+                error = as_answer(error)
+            if not work.done():
+                work.set_exception(error)
+
+        def done(content: memoryview) -> None:
+            POOL.trim_later()  # a few bytes may have become many
+            if not work.done():
+                work.set_result(content)
+
+        inflation = Inflation(budget, inflater(exchange.body, self._max_input_size), exchange, done, failed)
+        work.add_done_callback(lambda _: inflation.cancel())
+        self._run_later(exchange, model, work, lambda body: self._run(exchange, body, model, received))
 
     def _run_later(
         self,
@@ -141,6 +165,18 @@ class Inference:
         release = self._engine.lifecycle.hold(model.identifier)
         answer_later(exchange, work, then, self._dialect.respond_error, release)
 
+    def _decoded(
+        self,
+        exchange: Exchange,
+        body: memoryview,
+        model: ServedModel,
+        received: int,
+        plan: RequestPlan,
+    ) -> None:
+        """Go on with a request whose JSON is decoded; the text is not needed any more."""
+        exchange.body = _NOTHING
+        self._run(exchange, body, model, received, plan)
+
     def _run(
         self,
         exchange: Exchange,
@@ -150,14 +186,14 @@ class Inference:
         plan: RequestPlan | None = None,
     ) -> None:
         json_length = self._json_length(exchange.headers)
-        if len(body) > LARGE and plan is None and self._decoders is not None:
+        if len(body) > LARGE and plan is None:
             text = self._decoder.large_json(body, json_length)
             if text is not None:
                 self._run_later(
                     exchange,
                     model,
                     self._decoders.decode(read_plan, text, self._max_input_size),
-                    lambda plan: self._run(exchange, body, model, received, plan),
+                    lambda plan: self._decoded(exchange, body, model, received, plan),
                 )
                 return
         plan, identifier, inputs = self._decoder.decode(body, json_length, model.name, model.signature, plan)

@@ -18,6 +18,7 @@ import grpc.aio
 import pytest
 
 from halimede.core.clock import LoopClock
+from halimede.frontends import inflation
 from halimede.frontends.grpc.transport import compression, frames
 from halimede.frontends.grpc.transport.call import Call, Method, StreamMethod, UnaryMethod
 from halimede.frontends.grpc.transport.connection import GrpcProtocol
@@ -293,7 +294,7 @@ def test_compressed_reply_is_smaller_on_the_wire(server: Server) -> None:
 @pytest.mark.parametrize(
     ("owner", "function", "text"),
     [
-        (compression.Inflater, "step", "The server failed to decompress the message; its log says why"),
+        (inflation.Inflater, "step", "The server failed to decompress the message; its log says why"),
         (compression, "gzip", "the server failed to compress the response; its log says why"),
     ],
 )

@@ -174,7 +174,7 @@ def test_decompressed_messages_count_for_as_long_as_they_are_used() -> None:
 
 def test_messages_that_do_not_fit_when_decompressed_are_refused_while_others_are_used() -> None:
     async def test() -> None:
-        budget = ReceiveBudget(32 * MIB)
+        budget = ReceiveBudget(32 * MIB, turn_s=0.02, wait_s=0.05)
         peer = open_peer(budget)
         budget.keep(27 * MIB)
         stream = peer.open(WAIT, grpc_encoding="gzip")

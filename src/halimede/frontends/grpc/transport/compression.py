@@ -10,126 +10,23 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from halimede.core.buffers import POOL
 from halimede.core.errors import Code
 from halimede.core.tensors import Buffer
+from halimede.frontends.inflation import DEFLATE, GZIP
 
 logger = logging.getLogger("halimede")
 
 # up to so many bytes the work is shorter than the hand-over to a thread is worth
 INLINE_SIZE = 16_384
-# what is decompressed, and read, in one step: some milliseconds of work
-PIECE_SIZE = 4 * 2**20
-_PIECE_READ = 64 * 2**10
-_GZIP = 31
-_WBITS = {"gzip": _GZIP, "deflate": zlib.MAX_WBITS}
 
-
-class InflateError(Exception):
-    """A compressed message is damaged, or its content is longer than allowed (`too_long`)."""
-
-    def __init__(self, text: str, *, too_long: bool = False) -> None:
-        super().__init__(text)
-        self.text = text
-        self.too_long = too_long
-
-
-class Inflater:
-    """A compressed message that is decompressed piece by piece.
-
-    Attributes:
-        complete: all of it is decompressed.
-    """
-
-    def __init__(self, message: memoryview, encoding: str, limit: int) -> None:
-        """Nothing is decompressed yet.
-
-        Args:
-            message: the compressed message.
-            encoding: how it is compressed.
-            limit: the most bytes that it may hold.
-        """
-        self._message = message
-        self._encoding = encoding
-        self._limit = limit
-        self._decompressor = zlib.decompressobj(_WBITS[encoding])
-        self._read = 0
-        self._room: npt.NDArray[np.uint8] | None = None
-        self._size = 0
-        self._content = memoryview(b"")
-        self.complete = False
-
-    def step(self) -> int:
-        """Decompress a piece: how many bytes it has.
-
-        Raises:
-            InflateError: the message is damaged or holds more than it may.
-        """
-        decompressor = self._decompressor
-        data: Buffer = decompressor.unconsumed_tail
-        if not data:
-            data = self._message[self._read : self._read + _PIECE_READ]
-            self._read += len(data)
-        most = min(PIECE_SIZE, self._limit + 1 - self._size)
-        try:
-            piece = decompressor.decompress(data, most)
-        except zlib.error as error:
-            raise InflateError(f"Failed to decompress message: {error}") from error
-        size = self._size + len(piece)
-        if size > self._limit:
-            raise InflateError(f"Received message larger than max ({size} vs. {self._limit})", too_long=True)
-        ended = decompressor.eof or (
-            not piece and not decompressor.unconsumed_tail and self._read >= len(self._message)
-        )
-        self._keep(piece, ended=ended)
-        if ended:
-            if not decompressor.eof or decompressor.unused_data or self._read < len(self._message):
-                msg = f"Failed to decompress message: it is not one whole {self._encoding} stream"
-                raise InflateError(msg)
-            self.complete = True
-        return len(piece)
-
-    def take(self) -> memoryview:
-        """What the message holds, once it is `complete`; it is forgotten here."""
-        content, self._content, self._room = self._content, memoryview(b""), None
-        return content
-
-    def _keep(self, piece: bytes, *, ended: bool) -> None:
-        if ended and not self._size:  # all in one piece
-            self._content = memoryview(piece)
-            return
-        size = self._size + len(piece)
-        if self._room is None:
-            try:
-                self._room = np.empty(self._limit, np.uint8)  # of which the system gives what is used
-            except MemoryError:
-                raise InflateError(
-                    "There is no memory for the content of the message", too_long=True
-                ) from None
-        self._room[self._size : size] = np.frombuffer(piece, np.uint8)
-        self._size = size
-        if ended:
-            self._content = self._room[:size].data
-
-
-def inflate(message: memoryview, encoding: str, limit: int) -> memoryview:
-    """The content of a compressed message, at most `limit` bytes.
-
-    Raises:
-        InflateError: it is damaged or longer.
-    """
-    inflater = Inflater(message, encoding, limit)
-    while not inflater.complete:
-        inflater.step()
-    return inflater.take()
+WBITS = {"gzip": GZIP, "deflate": DEFLATE}
+"""How a message is compressed → as zlib numbers it."""
 
 
 def gzip(parts: Sequence[Buffer], level: int) -> bytes:
     """The parts, one after the other, compressed."""
-    compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP)
+    compressor = zlib.compressobj(level, zlib.DEFLATED, GZIP)
     return b"".join((*(compressor.compress(part) for part in parts), compressor.flush()))
 
 

@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from halimede.core.buffers import POOL
-from halimede.frontends.grpc.transport import compression
 from halimede.frontends.grpc.transport.call import Call
-from halimede.frontends.grpc.transport.compression import InflateError, Inflater
+from halimede.frontends.grpc.transport.compression import WBITS
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode, window_update
-from halimede.frontends.grpc.transport.inflation import Inflation
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.messages import MessageReader, MessageTooLongError
 from halimede.frontends.grpc.transport.receptions import Receptions, receive_status
 from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.grpc.transport.turns import Turns
+from halimede.frontends.inflation import Fault, InflateError, Inflater, Inflation, inflate_little
 from halimede.frontends.receiving import ReceiveError
 
 logger = logging.getLogger("halimede")
@@ -353,18 +352,20 @@ class Inbound:
                 call, Status.INTERNAL, "A message is compressed, but there is no grpc-encoding header"
             )
             return
-        if len(message) > _INLINE_INFLATE:
-            call.inflating = True
-            inflater = Inflater(message, encoding, self._max_message)
-            done, failed = partial(self._inflated, call), partial(self._cannot_inflate, call)
-            self._inflations[call] = Inflation(self._settings.budget, inflater, call, done, failed)
-            return
+        wbits = WBITS[encoding]
         try:
-            content = compression.inflate(message, encoding, self._max_message)
+            small = len(message) <= _INLINE_INFLATE
+            content = inflate_little(message, wbits, self._max_message) if small else None
         except InflateError as error:
             self._cannot_inflate(call, error)
-        else:
-            self._hand_over(call, content)
+            return
+        if content is not None:
+            self._hand_over(call, memoryview(content))
+            return
+        call.inflating = True
+        inflater = Inflater(message, wbits, self._max_message)
+        done, failed = partial(self._inflated, call), partial(self._cannot_inflate, call)
+        self._inflations[call] = Inflation(self._settings.budget, inflater, call, done, failed)
 
     def _inflated(self, call: Call, content: memoryview) -> None:
         call.inflating = False
@@ -384,13 +385,26 @@ class Inbound:
         if isinstance(error, ReceiveError):
             self._refuse(call, receive_status(error), str(error))
         elif isinstance(error, InflateError):
-            code = Status.RESOURCE_EXHAUSTED if error.too_long else Status.INTERNAL
-            self._refuse(call, code, error.text)
+            self._refuse(call, *_failure(error, call.encoding, self._max_message))
         else:
             logger.error("a message of gRPC call %s cannot be decompressed", call.path, exc_info=error)
             self._refuse(
                 call, Status.INTERNAL, "The server failed to decompress the message; its log says why"
             )
+
+
+def _failure(error: InflateError, encoding: str, limit: int) -> tuple[Status, str]:
+    """The status and the text for a message that cannot be decompressed."""
+    match error.fault:
+        case Fault.TOO_LONG:
+            return Status.RESOURCE_EXHAUSTED, f"Received message larger than max ({error.size} vs. {limit})"
+        case Fault.NO_MEMORY:
+            return Status.RESOURCE_EXHAUSTED, "There is no memory for the content of the message"
+        case Fault.DAMAGED:
+            why = error.detail
+        case Fault.CUT_OFF | Fault.FOLLOWED:
+            why = f"it is not one whole {encoding} stream"
+    return Status.INTERNAL, f"Failed to decompress message: {why}"
 
 
 def _cost(message: memoryview) -> int:

@@ -73,6 +73,7 @@ class RequestPlan:
     """
 
     __slots__ = (
+        "__weakref__",
         "binary_bytes",
         "id",
         "inputs",
