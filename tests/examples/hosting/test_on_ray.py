@@ -12,7 +12,7 @@ from tests.support.ray_cluster import light_nodes
 
 NAMES = ("single_model", "multi_model", "ab_test", "autoscaling", "batch_transform", "sessions")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1000)
 
 
 def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(
@@ -29,7 +29,7 @@ def test_walk_throughs_print_on_a_cluster_what_they_print_on_one_machine(
             )
             for name in NAMES
         }  # fmt: skip
-        printed = {name: process.communicate(timeout=250)[0] for name, process in running.items()}
+        printed = {name: process.communicate(timeout=900)[0] for name, process in running.items()}
         assert {name: process.returncode for name, process in running.items()} == dict.fromkeys(NAMES, 0), (
             printed
         )
