@@ -101,7 +101,7 @@ class _Importing(str):
 
     __slots__ = ()
 
-    def startswith(self, *_: object) -> bool:  # type: ignore[override]
+    def startswith(self, *_: object) -> bool:
         sys.modules["imported_meanwhile"] = ModuleType("imported_meanwhile")
         return False
 
