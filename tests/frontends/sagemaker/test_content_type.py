@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tritonclient.http import InferenceServerClient, InferInput
 
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.sagemaker.content_type import BINARY, json_length, label, read_length
@@ -74,6 +76,13 @@ def test_letter_case_spaces_and_quotes_do_not_matter(content_type: str) -> None:
     assert json_length({"content-type": content_type}) == "17"
 
 
+def test_the_length_that_tritonclient_returns_without_bytes_means_that_all_is_json() -> None:
+    tensor = InferInput("text", [1], "BYTES")
+    tensor.set_data_from_numpy(np.array(["a"], object), binary_data=False)
+    _, length = InferenceServerClient.generate_request_body([tensor])
+    assert json_length({"content-type": f"{BINARY}{length}"}) is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "x", "-", "+", "- 1", "²", "٣", "2147483648", "-2147483649", "9" * 10_000]
 )
@@ -88,9 +97,12 @@ def test_the_media_type_must_stand_first() -> None:
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
 @example("\x1f0")
+@example("None")
 def test_any_text_after_the_media_type_is_a_number_or_refused(text: str) -> None:
     expected = re.match(r"[ \t\n\v\f\r]*(?:\"[ \t\n\v\f\r]*(?=[^\"]*\"))?([+-]?[0-9]+)", text)
-    if expected is None or int(expected[1]) not in INT32:
+    if text.partition(";")[0].strip(' \t"') == "None":
+        assert read_length(BINARY + text) is None
+    elif expected is None or int(expected[1]) not in INT32:
         refusal(BINARY + text)
     else:
         assert read_length(BINARY + text) == str(int(expected[1]))

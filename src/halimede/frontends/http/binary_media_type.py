@@ -11,6 +11,8 @@ from halimede.frontends.http.memo import Memo
 _MAX_MEMO_TEXT: Final = 128
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _PARAMETER: Final = "json-header-size"
+_NOTHING: Final = "None"
+"""What clients in Python write of a request without tensors as bytes, for which `tritonclient` returns no length."""
 _NUMBER: Final = re.compile(r"[ \t\n\v\f\r]*([+-]?)0*([0-9]+)")
 """A number as C's `stoi` reads it, whatever follows it."""
 
@@ -52,7 +54,7 @@ class BinaryMediaType:
                 raise InvalidArgumentError(msg)
             return None
         text = parameter(content_type, _PARAMETER)
-        if text is None:
+        if text is None or text == _NOTHING:
             return None
         match = _NUMBER.match(text)
         if match is None or len(match[2]) > len("2147483648") or int(match[1] + match[2]) not in _INT32:
