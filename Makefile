@@ -17,6 +17,7 @@ RESNET50 := build/resnet50
 BERT := build/bert
 ROBERTA := build/roberta-onnx
 FUZZ := build/fuzz
+SDK3 := build/sdk3
 MINUTES ?= 10
 SOAK_MINUTES ?= 60
 SECONDS ?= 600
@@ -27,7 +28,7 @@ ARGS ?=
 # Only a host on a Ray cluster needs Ray.
 HOST_EXTRA := $(if $(findstring --substrate=ray,$(ARGS))$(findstring --substrate ray,$(ARGS)),ray,host)
 
-.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress mutation test-front-ends check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language hostile stress-archives overload protos docs console-pictures docs-site release-check clean
+.PHONY: help serve sentence-embeddings resnet50 bert roberta-onnx inception-ensemble xgboost-ensemble t5-python sequences iterative search chat sagemaker host test test-quick test-times test-programs stress mutation test-front-ends test-sdk3 check bench bench-functions simulate conformance fuzz soak soak-sequences soak-front-ends soak-language hostile stress-archives overload protos docs console-pictures docs-site release-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 22
@@ -104,6 +105,9 @@ mutation: $(VENV)/.test $(VENV)/.mutation ## Change the code in small ways and s
 test-front-ends: $(VENV)/.test ## Run the tests of Python models with two front ends
 	TEST_FRONT_ENDS=2 $(BIN)/pytest tests/python_models
 
+test-sdk3: $(VENV)/.test $(SDK3)/.installed ## Run the tests of the SageMaker SDK 3, which has an environment of its own: SDK 2 is in the other
+	SDK3_PYTHON=$(abspath $(SDK3))/bin/python $(BIN)/pytest tests/hosting/sdks/test_sdk3.py
+
 check: $(VENV)/.test ## Lint, check types, the import contract and that generated files are fresh
 	$(BIN)/python -m scripts.check
 
@@ -177,6 +181,12 @@ $(VENV)/.%: pyproject.toml | $(BIN)/python
 $(FUZZ)/.atheris: $(VENV)/.test
 	mkdir -p $(FUZZ)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --only-binary :all: --target $(FUZZ)/packages 'atheris>=3,<4' && touch $@ || echo "atheris cannot be installed here: hypothesis searches instead"
+
+# The SDK takes a gigabyte, and pip some minutes until it finds versions that go together.
+$(SDK3)/.installed: | $(BIN)/python
+	PYTHON="$(PYTHON)" scripts/make-venv.sh $(SDK3)
+	$(SDK3)/bin/python -m pip install --disable-pip-version-check --quiet 'sagemaker>=3,<4' 'tritonclient[http]>=2.51'
+	touch $@
 
 $(EXAMPLES)/.built: $(VENV)/.examples examples/build.py $(shell find examples/digits examples/simple -type f -not -name '*.pyc')
 	$(BIN)/python -m examples.build $(EXAMPLES)

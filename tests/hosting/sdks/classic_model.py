@@ -58,6 +58,15 @@ try:
 except Exception as error:
     said |= {"again": str(error)}
 
+# a model without a class of predictors: its endpoint is invoked by its name
+plain = Model(image_uri=image, model_data=data, role=role, env=deployed.env)
+said |= {"predictor": plain.deploy(1, "ml.m5.large", endpoint_name="classic-plain")}
+answer = session.sagemaker_runtime_client.invoke_endpoint(
+    EndpointName="classic-plain", ContentType="application/octet-stream", Body=picture.read_text()
+)
+said |= {"plain": json.loads(answer["Body"].read())["outputs"][0]["data"][0]}
+session.sagemaker_client.delete_endpoint(EndpointName="classic-plain")
+
 said |= {"there": [session.endpoint_in_service_or_not(name) for name in ("classic-model", "missing")]}
 predictor.delete_endpoint()
 deployed.delete_model()

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import boto3
 import numpy as np
-import sagemaker
 import tritonclient.http as httpclient
-from sagemaker import get_execution_role
 
 from halimede.sagemaker_sdk import use_host
+from tests.hosting.sdks.sdk import Session, get_execution_role
 
 archive, picture, result = map(Path, sys.argv[1:])
 said: dict[str, object] = {}
 use_host()
 
 sess = boto3.Session()
-sagemaker_session = sagemaker.Session(boto_session=sess)
+sagemaker_session = Session(boto_session=sess)
 role = get_execution_role(sagemaker_session=sagemaker_session)
 sm_client = sess.client(service_name="sagemaker")
 runtime = sess.client("sagemaker-runtime")
@@ -64,9 +63,7 @@ sm_client.create_endpoint_config(
 sm_client.create_endpoint(EndpointName=name, EndpointConfigName=name)
 status = "Creating"
 while status == "Creating":
-    time.sleep(
-        60
-    )  # sleeps: as the notebooks do, at most a second here  # sleeps: as the notebooks do, which is what is tried
+    time.sleep(60)  # sleeps: as the notebooks do, at most a second here
     status = sm_client.describe_endpoint(EndpointName=name)["EndpointStatus"]
 said |= {"status": status}
 

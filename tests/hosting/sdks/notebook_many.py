@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
-import sagemaker
 from botocore.exceptions import ClientError
 
 from halimede.sagemaker_sdk import use_host
+from tests.hosting.sdks.sdk import Session, get_execution_role
 
 archive, picture, result = map(Path, sys.argv[1:])
 said: dict[str, object] = {}
 use_host()
 
-sagemaker_session = sagemaker.Session(boto_session=boto3.Session())
-role = sagemaker.get_execution_role(sagemaker_session)
+sagemaker_session = Session(boto_session=boto3.Session())
+role = get_execution_role(sagemaker_session)
 bucket, prefix = sagemaker_session.default_bucket(), "notebook-many"
 s3, sm_client = boto3.client("s3"), boto3.client(service_name="sagemaker")
 runtime = boto3.client("sagemaker-runtime")
