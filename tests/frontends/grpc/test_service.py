@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from halimede.config.model_config_pb2 import ModelConfig
+from halimede.config.override import ConfigOverride
 from halimede.core import datatypes
 from halimede.core.errors import (
     HalimedeError,
@@ -390,7 +391,8 @@ def test_models_are_loaded_with_overrides(repository: FakeEngine) -> None:
     call = ask(repository, "RepositoryModelLoad", request)
 
     assert (call.messages, call.status) == ([b""], 0)
-    assert repository.lifecycle.done == [("load", "m", {"config": "{}", "file:1/model.onnx": b"\0"})]
+    parameters = {"config": ConfigOverride("{}"), "file:1/model.onnx": b"\0"}
+    assert repository.lifecycle.done == [("load", "m", parameters)]
 
 
 @pytest.mark.parametrize(
