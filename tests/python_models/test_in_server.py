@@ -396,9 +396,15 @@ class TritonPythonModel:
     assert models.infer(name)[0] == np.float32(models.server.process.pid)
 
 
-def test_a_model_that_holds_the_interpreter_is_named_in_the_log(models: Models) -> None:
-    holding = "(sorted(range(1_000_000, 0, -1), key=float), re.match('(a*)*b', 'a' * 21), x)[2]"
-    name = models.load("import re\n" + answering(holding), LOCAL)
+HOLDING = {
+    "in Python": "(len([0 for _ in range(5_000_000)]), x)[1]",
+    "in an extension": "(sorted(range(1_000_000, 0, -1), key=float), re.match('(a*)*b', 'a' * 21), x)[2]",
+}
+
+
+@pytest.mark.parametrize("how", HOLDING)
+def test_a_model_that_holds_the_interpreter_is_named_in_the_log(models: Models, how: str) -> None:
+    name = models.load("import re\n" + answering(HOLDING[how]), LOCAL)
     models.infer(name)
     models.server.wait_for(f"model '{name}' held Python's interpreter for")
     (line,) = [line for line in models.server.log.splitlines() if f"'{name}' held Python's" in line]

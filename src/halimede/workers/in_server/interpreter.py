@@ -1,9 +1,8 @@
 """Which models hold Python's interpreter, so that nothing else of the server runs meanwhile.
 
-Code in Python shares the interpreter every half millisecond, and every 5 ms where the server runs inside an
-application. An extension that does not release it holds it for as long as it runs. A thread looks on while models run
-on threads of theirs: it sleeps a little, and how long it then waits for the interpreter is how long somebody else held
-it. While no model runs, it waits for one.
+Code in Python shares the interpreter every 5 ms; an extension that does not release it, for as long as it runs. A
+thread looks on while models run on threads of theirs: it sleeps a little, and how long it then waits for the
+interpreter is how long somebody else held it. While no model runs, it waits for one.
 """
 
 import logging
