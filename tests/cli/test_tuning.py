@@ -52,11 +52,6 @@ def test_thresholds_of_the_environment_are_left_alone() -> None:
     assert run(KEEP, MALLOC_TRIM_THRESHOLD_="1000000") == "False"
 
 
-def test_threads_that_compute_make_way_for_the_event_loop_within_a_millisecond() -> None:
-    code = "import sys; from halimede.cli import tuning; tuning.switch_threads_soon(); print(sys.getswitchinterval())"
-    assert float(run(code)) < 0.001
-
-
 def test_the_collector_still_finds_cycles() -> None:
     assert run(COLLECTOR) == "True"
 

@@ -66,7 +66,6 @@ def run(work: socket.socket, _control: socket.socket, settings: dict[str, Any]) 
     inherited: Inherited = pickle.loads(settings["inherited"])  # noqa: S301 - from the engine's process
     log = logs.configure(inherited.log)
     tuning.keep_freed_memory()
-    tuning.switch_threads_soon()
     POOL.number_by_process()  # the engine's process passes them on to workers
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         front_end = runner.run(_serve(work, settings["methods"], inherited.options, log))

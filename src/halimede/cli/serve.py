@@ -52,11 +52,8 @@ def run(
         logger.warning("%s", remark)
     tuning.keep_freed_memory()
     tuning.allow_open_files()
-    own = process is None or process.is_own
-    if own:
-        tuning.switch_threads_soon()
     # numpy and the frameworks take a third of a second to import; a wrong flag is told before that
-    with tuning.importing() if own else nullcontext():
+    with tuning.importing() if process is None or process.is_own else nullcontext():
         import uvloop
 
         from halimede.cli.process import serve

@@ -4,7 +4,6 @@ import ctypes
 import gc
 import os
 import resource
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -72,19 +71,6 @@ def importing() -> Iterator[None]:
         gc.freeze()
     finally:
         gc.enable()
-
-
-SWITCH_S = 0.0005
-"""Seconds for which a thread keeps Python's lock while another one waits for it."""
-
-
-def switch_threads_soon() -> None:
-    """Let the event loop go on soon after a message has come, while threads compute in Python.
-
-    The loop gives the lock up whenever it looks for messages, several times for each request. By default a thread
-    keeps it for 5 ms then, so that a request takes some 15 ms while a model is loaded.
-    """
-    sys.setswitchinterval(SWITCH_S)
 
 
 def tune_garbage_collector() -> None:

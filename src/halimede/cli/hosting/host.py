@@ -276,7 +276,6 @@ def command(
     )
     logs.configure(LogSettings())
     tuning.keep_freed_memory()
-    tuning.switch_threads_soon()
     tuning.allow_open_files()
     import uvloop
 
