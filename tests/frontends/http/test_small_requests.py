@@ -49,7 +49,9 @@ def test_the_limit_of_all_json_is_told_first(server: ModelServer) -> None:
     body = json.dumps({"x": "y" * 4 * MAX_SMALL_BYTES}).encode()
     with server.served.client() as client:
         answer = client.ask(post(body, "/v2/logging"))
-    assert f"exceeds the maximum allowed input size. It is {4 * MAX_SMALL_BYTES} bytes." in answer.body.decode()
+    assert (
+        f"exceeds the maximum allowed input size. It is {4 * MAX_SMALL_BYTES} bytes." in answer.body.decode()
+    )
 
 
 def test_larger_requests_of_sagemaker_are_refused() -> None:

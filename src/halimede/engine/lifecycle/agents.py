@@ -16,7 +16,7 @@ import tempfile
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from google.protobuf import json_format
 
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.override import ConfigOverride
+from halimede.core.background_threads import BackgroundThreads
 from halimede.core.errors import HalimedeError
 from halimede.engine.settings import EngineSettings
 from halimede.repository.agents.call import Action, AgentAnswer, AgentCall, AgentError, call_agent
@@ -72,7 +73,7 @@ class RepositoryAgents:
         self._settings = settings
         self._loop = loop
         self._disk = disk
-        self._threads = ThreadPoolExecutor(_MAX_AT_ONCE, "halimede-agents")
+        self._threads = BackgroundThreads(_MAX_AT_ONCE, "halimede-agents")
         self._private: PrivateDirectory | None = None
         self._making = threading.Lock()
 

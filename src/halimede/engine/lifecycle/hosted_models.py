@@ -4,12 +4,12 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
+from halimede.core.background_threads import BackgroundThreads
 from halimede.core.errors import AlreadyExistsError, InternalError, InvalidArgumentError, NotFoundError
 from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.repository.archive_layout import ArchiveLayout, read_layout
@@ -69,7 +69,7 @@ class HostedModels:
         self._lifecycle = lifecycle
         self._root = root
         self._models: dict[str, HostedModel] = {}
-        self._threads = ThreadPoolExecutor(4, "halimede-archives")
+        self._threads = BackgroundThreads(4, "halimede-archives")
 
     def get(self, key: str) -> HostedModel:
         """The loaded model under a key.

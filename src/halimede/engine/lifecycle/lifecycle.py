@@ -7,11 +7,11 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Container
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from halimede.backends.registry import PYTHON
+from halimede.core.background_threads import BackgroundThreads
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import (
     HalimedeError,
@@ -73,7 +73,7 @@ class Lifecycle:
         self._clock = clock
         self._loop = loop
         # A load may take minutes, so looking at the disk has threads of its own.
-        self._disk = ThreadPoolExecutor(2, "halimede-disk")
+        self._disk = BackgroundThreads(2, "halimede-disk")
         on_demand = settings.control_mode is ControlMode.ON_DEMAND
         ledger = Ledger(settings.model_memory_budget)
         self._table = table_for(settings, ledger)

@@ -19,6 +19,7 @@ from halimede.backends.base import ModelSource
 from halimede.config.ensembles import is_ensemble
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.model_files import hint_without_version
+from halimede.core.background_threads import BackgroundThreads
 from halimede.core.clock import Clock
 from halimede.core.errors import (
     HalimedeError,
@@ -106,7 +107,7 @@ class ModelLoader:
         self._disk = disk
         self.slots = LoadSlots(settings.load_threads)
         # The slots say how many load; loads that wait for others of theirs have threads beyond that.
-        self._loaders = ThreadPoolExecutor(_MAX_THREADS, "halimede-load")
+        self._loaders = BackgroundThreads(_MAX_THREADS, "halimede-load")
         self._table = table
         self._live = live
         self._buckets = buckets
