@@ -1,7 +1,7 @@
 """Which tests share a process.
 
 Each directory of `tests/frameworks` has a process of its own, as some frameworks crash each other in one process. The
-other directories of one folder of `tests` share processes, a minute of tests each.
+other directories of one folder of `tests` share processes, a fortieth of the time of all tests each.
 """
 
 import json
@@ -14,8 +14,9 @@ ROOT = Path(__file__).parent.parent.parent
 TIMES = ROOT / "tests" / "times.json"
 """Seconds that each directory took in the last `make test-times`. They decide what shares a process, and the order."""
 
-FULL_S = 60.0
 UNKNOWN_S = 5.0
+SHARE = 40
+"""A process has one part in so many of the time of all tests, whatever machine that was taken on."""
 
 WITH_FRONT_ENDS = ("tests/cli", "tests/frontends/shared_memory")
 """Directories whose tests of whole servers run a second time, with two front ends; see also `make test-front-ends`."""
@@ -112,6 +113,7 @@ def _directories(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _shared(directories: Iterable[str], times: dict[str, float]) -> Iterator[Unit]:
+    most = sum(times.values()) / SHARE
     folders: dict[str, list[str]] = defaultdict(list)
     for directory in directories:
         alone = directory.startswith("tests/frameworks/")
@@ -121,7 +123,7 @@ def _shared(directories: Iterable[str], times: dict[str, float]) -> Iterator[Uni
         seconds = 0.0
         for directory in members:
             more = times.get(directory, UNKNOWN_S)
-            if taken and seconds + more > FULL_S:
+            if taken and seconds + more > most:
                 yield Unit(tuple(taken), seconds=seconds)
                 taken, seconds = [], 0.0
             taken.append(directory)
