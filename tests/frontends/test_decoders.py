@@ -1,10 +1,12 @@
 """Large requests that are decoded by another process."""
 
 import asyncio
+import gc
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -13,9 +15,11 @@ import pytest
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.frontends.decoders import Decoders, most_processes
+from halimede.frontends.http.answers import answer_later
 from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
+from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.receiving import ReceiveBudget
 from tests.support.loops import LoopThread
 from tests.support.waiting import wait_until, wait_until_async
@@ -250,6 +254,63 @@ def test_a_client_that_leaves_while_its_request_waits_for_memory_frees_the_proce
 
     loop.run(decode())
     wait_until(lambda: budget.kept == 0, "nothing to count")
+
+
+class FakeExchange:
+    """An exchange that is not answered."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.on_disconnect: Callable[[], None] = noop
+
+
+def noop() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_text_of_a_request_that_fails_is_freed_without_the_garbage_collector(
+    loop: LoopThread, leaves: bool
+) -> None:
+    budget = ReceiveBudget(16 * MIB, wait_s=60 if leaves else 0.1)
+    decoders = Decoders(budget)
+    errors: list[str] = []
+
+    def begin(exchange: FakeExchange) -> "weakref.ref[Any]":
+        text = np.frombuffer(NUMBERS, np.uint8).copy()
+        budget.keep_while(text, len(text))
+        body = text.data
+        answer_later(
+            cast(Exchange, exchange),
+            decoders.decode(read_plan, body, MAX),
+            lambda plan: errors.append(f"decoded {len(body)} bytes to {plan}"),
+            lambda _, error: errors.append(error.message),
+        )
+        return weakref.ref(text)
+
+    async def decode() -> "weakref.ref[Any]":
+        _other = await decoders.decode(read_plan, NUMBERS, MAX)
+        budget.keep(12 * MIB)
+        exchange = FakeExchange()
+        freed = begin(exchange)
+        if leaves:
+            await wait_until_async(lambda: budget.waiting == 1, "it to be decoded, and to wait")
+            exchange.closed = True
+            exchange.on_disconnect()
+        else:
+            await wait_until_async(lambda: bool(errors), "it to be refused")
+        budget.release(12 * MIB)
+        return freed
+
+    gc.collect()
+    gc.disable()
+    try:
+        freed = loop.run(decode())
+        wait_until(lambda: freed() is None and budget.kept == 0, "the text to be freed")
+    finally:
+        gc.enable()
+    assert len(errors) == (0 if leaves else 1)
+    assert all("--receive-memory-budget" in error for error in errors)
 
 
 def test_a_request_without_room_is_refused(loop: LoopThread) -> None:

@@ -109,9 +109,11 @@ class Decoders:
         room = _Room(budget, loop)
         work = loop.run_in_executor(self._threads, self._decode, room, function, data, arguments)
 
-        def ended(_: "asyncio.Future[Decoded]") -> None:
+        def ended(work: "asyncio.Future[Decoded]") -> None:
             budget.release(held)
             room.leave()
+            if not work.cancelled() and (error := work.exception()) is not None:
+                loop.call_soon(_forget_frames, error)
 
         work.add_done_callback(ended)
         return work
@@ -234,6 +236,14 @@ class _Room:
         """Nobody waits for it any more, or it is there. On the loop."""
         if self._answer.cancel():
             self._give_back_here()
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Free what the frames hold that an error has passed, the text among them, once it is told.
+
+    The future has the error, and one of these frames has the future, so that the garbage collector would free them.
+    """
+    error.__traceback__ = None
 
 
 def _allowed(memory: int) -> int:
