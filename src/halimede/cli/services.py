@@ -106,7 +106,9 @@ def services(
         console = _console(options, engine, log, traffic).calls if options.allow_console else None
         handlers[HTTP] = create_handler(engine, settings, further=console)
         if options.allow_openai:
-            handlers[HTTP] = create_openai_handler(engine, _openai_settings(options), handlers[HTTP])
+            handlers[HTTP] = create_openai_handler(
+                engine, _openai_settings(options, decoders), handlers[HTTP]
+            )
     if options.allow_sagemaker:
         handlers[SAGEMAKER] = create_sagemaker_handler(
             engine, _sagemaker_settings(options, regions, decoders)
@@ -163,11 +165,12 @@ def _http_settings(
     )
 
 
-def _openai_settings(options: ServeOptions) -> OpenaiSettings:
+def _openai_settings(options: ServeOptions, decoders: Decoders) -> OpenaiSettings:
     return OpenaiSettings(
         max_input_size=options.http_max_input_size,
         restrictions=parse_restrictions(options.http_restricted_api),
         forward_pattern=compile_forward_pattern(options.http_header_forward_pattern),
+        decoders=decoders,
     )
 
 

@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from halimede.frontends.http.codec.json_sizes import LARGE
 from tests.frontends.http.serving import Client, post
 from tests.support.server import ServerProcess
 
@@ -81,3 +83,25 @@ def test_half_of_a_surrogate_pair(server: ServerProcess) -> None:
         b'{"model": "tools", "messages": [{"role": "user", "content": "\\ud800"}], "x": NaN}',
     )
     ask(server, "/tokenize", b'{"model": "teller", "prompt": "\\ud800"}')
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ('{"model":"plain","max_tokens":1,"prompt":"a","user":"%s"}', ""),
+        ('{"model":"plain","max_tokens":-1,"prompt":"a","user":"%s"}', "'max_tokens'"),
+        ('{"model":"nobody","prompt":"a","user":"%s"}', "'nobody'"),
+        ('["%s"]', "must be a JSON object"),
+        ('{"model":"plain","user":"%s', "JSON"),
+        ('{"model":"\\ud800","user":"%s"}', ""),
+    ],
+)
+def test_a_large_body_is_answered_as_a_small_one(server: ServerProcess, form: str, text: str) -> None:
+    answers = []
+    for size in (1, 2 * LARGE):
+        with Client(int(server.http.rpartition(":")[2])) as client:
+            answer = client.ask(post((form % ("x" * size)).encode(), "/v1/completions"))
+        told = json.loads(answer.body)
+        answers.append((answer.status, told.get("error") and {**told["error"], "message": ""}))
+        assert text in answer.body.decode()
+    assert answers[0] == answers[1]

@@ -12,6 +12,7 @@ from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundEr
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import BackgroundAnswers, answer_later
+from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.transport.exchange import Exchange, Handler
 from halimede.frontends.openai import fields
@@ -139,7 +140,23 @@ class _Frontend:
         encoding = exchange.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
-        document = read_object(exchange.body, self._settings.max_input_size)
+        most = self._settings.max_input_size
+        if not LARGE < len(exchange.body) <= most:
+            self._take(exchange, call, read_object(exchange.body, most), received)
+            return
+        answer_later(
+            exchange,
+            self._settings.decoders.decode(read_object, exchange.body, most),
+            lambda document: self._take(exchange, call, document, received),
+            respond_error,
+        )
+
+    def _take(self, exchange: Exchange, call: Call, document: dict[str, Any], received: int) -> None:
+        """Run what the JSON of a call says.
+
+        Raises:
+            HalimedeError: it is answered with this.
+        """
         name = fields.text(document, "model")
         try:
             known = self._models.find(name, _TASKS[call])
