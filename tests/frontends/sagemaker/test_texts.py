@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.openai.published_fields import FIELDS, Use
 from halimede.frontends.openai.routes import Call
 from tests.frontends.http.serving import post
@@ -289,6 +290,32 @@ def test_what_is_wrong_is_told(server: ServerProcess, body: Any, text: str | Non
     status, error = refused(server, body)
     assert error == text
     assert status == (503 if "room" in text else 400)
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/models/{key}/invoke"])
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ('{"inputs":"a","%s":1}', "generated_text"),
+        ('{"messages":[{"role":"user","content":"a"}],"%s":1}', "choices"),
+        ('{"input":"a","%s":1}', "writer"),
+        ('{"inputs":5,"%s":1}', "'inputs' must be a string"),
+        ('{"%s":1}', "decoupled"),
+        ('["%s"]', "must be a JSON object"),
+    ],
+)
+def test_a_large_body_is_answered_as_a_small_one(
+    server: ServerProcess, directory: Path, path: str, form: str, text: str
+) -> None:
+    load = {"model_name": "writer-key", "url": str(directory / "writer")}
+    if "{key}" in path:
+        assert ask(server, post(json.dumps(load).encode(), "/models")).status in (200, 409)
+    answers = []
+    for size in (1, 2 * LARGE):
+        answer = ask(server, post((form % ("x" * size)).encode(), path.format(key="writer-key")))
+        assert text in answer.body.decode()
+        answers.append(answer.status)
+    assert answers[0] == answers[1]
 
 
 ANYTHING = st.recursive(

@@ -58,13 +58,7 @@ def _serve(engine: Engine, settings: SagemakerSettings, background: BackgroundAn
     dialect = Dialect(json_length, label, compression=False, respond_error=respond_error)
     if settings.inference_type is InferenceType.INFER:
         infer = Inference.of(engine, settings, dialect).infer
-        texts = TextCalls(engine, settings, background, respond_error)
-
-        def serve(exchange: Exchange, name: str) -> None:
-            if not texts.serve(exchange, name):
-                infer(exchange, name, -1)
-
-        return serve
+        return TextCalls(engine, settings, background, respond_error, infer).serve
     generate = Generate(
         engine,
         settings.max_input_size,

@@ -53,8 +53,8 @@ class Models:
         self._max_input_size = settings.max_input_size
         self._background = background
         dialect = Dialect(json_length, label, compression=False, respond_error=self._respond_invoke_error)
-        self._infer = Inference.of(engine, settings, dialect).infer
-        self._texts = TextCalls(engine, settings, background, self._respond_invoke_error)
+        infer = Inference.of(engine, settings, dialect).infer
+        self._serve = TextCalls(engine, settings, background, self._respond_invoke_error, infer).serve
 
     def list(self, exchange: Exchange) -> None:
         """Answer with the loaded models, or with a page of them.
@@ -116,10 +116,6 @@ class Models:
             self._background.answer(exchange, work, self._respond_invoke_error)
         except HalimedeError as error:
             self._respond_invoke_error(exchange, error)
-
-    def _serve(self, exchange: Exchange, name: str) -> None:
-        if not self._texts.serve(exchange, name):
-            self._infer(exchange, name, -1)
 
     def _find(self, exchange: Exchange, key: str) -> HostedModel | None:
         """The loaded model under a key; if there is none, None, and the exchange is answered with that."""

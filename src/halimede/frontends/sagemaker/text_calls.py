@@ -5,13 +5,15 @@ as in OpenAI's API; a text in ``inputs`` is a prompt, as in LMI and TGI. Any oth
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from halimede.core.errors import HalimedeError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.http.answers import BackgroundAnswers, RespondError
+from halimede.frontends.http.answers import BackgroundAnswers, RespondError, answer_later
+from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai.embeddings import Embeddings
 from halimede.frontends.openai.errors import respond_error as respond_openai_error
@@ -43,6 +45,7 @@ class TextCalls:
         settings: what limits requests, and how texts are told.
         background: answers that wait for a model's files.
         respond_error: answers with an error where the body is not OpenAI's.
+        infer: answers requests that do not ask for text.
     """
 
     def __init__(
@@ -51,49 +54,68 @@ class TextCalls:
         settings: SagemakerSettings,
         background: BackgroundAnswers,
         respond_error: RespondError,
+        infer: Callable[[Exchange, str, int], None],
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._background = background
         self._respond_error = respond_error
+        self._infer = infer
         self._models = KnownModels(engine)
         self._ignored = IgnoredFields()
         self._of_text: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
-    def serve(self, exchange: Exchange, name: str) -> bool:
-        """Answer, now or later, if the model is one of text and the body asks for text: whether that is so.
+    def serve(self, exchange: Exchange, name: str) -> None:
+        """Answer, now or later: with text if the model is one of text and the body asks for text.
 
         Raises:
             NotLoadedError, NotFoundError: the model cannot be served now.
             HalimedeError: the request is answered with this.
         """
         received = self._engine.clock.now()
-        if not self._is_of_text(self._engine.find(name)):
-            return False
-        if json_length(exchange.headers) is not None or _TENSORS.match(exchange.body):
-            return False
-        document = read_object(exchange.body, self._settings.max_input_size)
+        model = self._engine.find(name)
+        most = self._settings.max_input_size
+        if (
+            not self._is_of_text(model)
+            or json_length(exchange.headers) is not None
+            or _TENSORS.match(exchange.body)
+        ):
+            self._infer(exchange, name, -1)
+        elif LARGE < len(exchange.body) <= most:
+            answer_later(
+                exchange,
+                self._settings.decoders.decode(read_object, exchange.body, most),
+                lambda document: self._take(exchange, name, document, received),
+                self._respond_error,
+                self._engine.lifecycle.hold(model.identifier),
+            )
+        else:
+            self._take(exchange, name, read_object(exchange.body, most), received)
+
+    def _take(self, exchange: Exchange, name: str, document: dict[str, Any], received: int) -> None:
+        """Answer a request whose JSON is read.
+
+        Raises:
+            NotLoadedError, NotFoundError: the model cannot be served now.
+            HalimedeError: the request is answered with this.
+        """
         task = _task_of(document)
         if task is None:
-            return False
+            self._infer(exchange, name, -1)
+            return
         inputs = task is Task.COMPLETIONS and "prompt" not in document
         respond_error = self._respond_error if inputs else respond_openai_error
         try:
             known = self._models.find(name, task)
+            if known is None:
+                work = self._run_later(exchange, name, task, document, received)
+                self._background.answer(exchange, work, respond_error)
+            else:
+                self._run(exchange, task, document, known, received)
         except NotLoadedError:
             raise
         except HalimedeError as error:
             respond_error(exchange, error)
-            return True
-        if known is None:
-            work = self._run_later(exchange, name, task, document, received)
-            self._background.answer(exchange, work, respond_error)
-            return True
-        try:
-            self._run(exchange, task, document, known, received)
-        except HalimedeError as error:
-            respond_error(exchange, error)
-        return True
 
     def _is_of_text(self, model: ServedModel) -> bool:
         found = self._of_text.get(model)
