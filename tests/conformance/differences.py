@@ -54,7 +54,21 @@ OWN_METRICS = Difference(
     theirs=ABSENT,
     subjects="^(metrics|warmup)$",
 )
-EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS, OWN_METRICS)
+GONE_STATE = Difference(
+    "A load or unload is answered when the versions that it removes are gone; 2.51 may answer while they are unloaded.",
+    paths=r"\.state$",
+    theirs="UNLOADING",
+    ours="UNAVAILABLE",
+    subjects="^model_control$",
+)
+GONE_REASON = Difference(
+    "The index gives the reason 'unloaded' for a version as soon as what removed it is answered.",
+    paths=r"\.reason$",
+    theirs=ABSENT,
+    ours="unloaded",
+    subjects="^model_control$",
+)
+EVERYWHERE = (CLIENT_MISTAKE, ENSEMBLE_PARAMETERS, OWN_METRICS, GONE_STATE, GONE_REASON)
 """Those that hold for all cases; the others are named by the cases that show them."""
 
 SMALL_MEMORY = Difference(
