@@ -39,8 +39,10 @@ QUICK: tuple[tuple[str, ...], ...] = (
     (
         "tests/hosting/access",
         "tests/hosting/api",
-        "tests/hosting/control",
         "tests/hosting/http",
+    ),
+    (
+        "tests/hosting/control",
         "tests/hosting/routing",
         "tests/hosting/scaling",
     ),
