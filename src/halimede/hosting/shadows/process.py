@@ -19,6 +19,7 @@ from typing import Any
 
 import uvloop
 
+from halimede.core.background_threads import SWITCH_S
 from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
@@ -31,9 +32,6 @@ _NICENESS = 19
 
 _COMPARISONS = 1024
 """So many wait at most; answers that come then are not compared."""
-
-_SWITCH_S = 0.0005
-"""So soon the thread that compares makes way for answers that come."""
 
 _DONE_S = 0.01
 """How often is told what has been answered: so the other process has less to read."""
@@ -161,7 +159,7 @@ async def _run(channel: int) -> None:
 def main() -> None:
     """Run until the other process is gone."""
     os.nice(_NICENESS)
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(SWITCH_S)  # the thread that compares makes way for answers that come
     uvloop.run(_run(int(sys.argv[1])))
 
 
