@@ -22,7 +22,7 @@ CHECKS = {
     "generated pages": ["python", "scripts/generate_docs.py", "--check"],
     "lint": ["ruff", "check"],
     "format": ["ruff", "format", "--check"],
-    "tests that sleep or assert nothing": ["python", "scripts/check_tests.py"],
+    "tests that sleep or assert nothing, raw tasks": ["python", "scripts/check_code.py"],
     "generated protobuf modules": ["python", "scripts/generate_protos.py", "--check"],
 }
 """Name → program of the virtual environment and its arguments, slowest first."""

@@ -22,6 +22,7 @@ from halimede.core.errors import (
     UnavailableError,
 )
 from halimede.core.requests import InferRequest, InferResponse, ParameterValue
+from halimede.core.tasks import Tasks
 from halimede.core.tensors import Array, Tensor
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.descriptions import model_metadata, models_for_statistics, statistics
@@ -43,6 +44,7 @@ class Model:
         self._server = server
         self.name = name
         self.version = version
+        self._demands = Tasks()
 
     def ready(self) -> bool:
         """Whether it can be called."""
@@ -157,7 +159,7 @@ class Model:
             engine = self._server.engine
             model = engine.find(self.name, self.version)
         except NotLoadedError:
-            waiting = asyncio.ensure_future(engine.demand(self.name, self.version))
+            waiting = self._demands.submit(engine.demand(self.name, self.version))
             waiting.add_done_callback(lambda future: self._demanded(future, request, arrays))
             return
         except Exception as error:  # in a callback of the loop, nobody else would answer

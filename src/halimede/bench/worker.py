@@ -18,6 +18,7 @@ from halimede.bench.clients.lane import Lane, Recorder, now
 from halimede.bench.plan import Level, Plan, share
 from halimede.bench.sequences import SequenceState, correlation_ids
 from halimede.bench.timer import Timer
+from halimede.core.tasks import Tasks
 
 REPORT_EVERY_S = 0.05
 RECONNECT_AFTER_S = 0.2
@@ -84,7 +85,7 @@ class Worker:
         self._most = max(1, share(plan.connections, index, plan.processes))
         self._timer = Timer()
         self._stopped = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._context = plan.address.context(*(("h2",) if plan.grpc else ()))
         first = index % len(plan.payloads)
         self._streams = itertools.cycle(plan.payloads[first:] + plan.payloads[:first])
@@ -107,8 +108,7 @@ class Worker:
         await self._end_sequences()
         loop.remove_reader(self._orders.fileno())
         loop.remove_reader(self._timer.fileno())
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         for lane in list(self._lanes):
             lane.idle = lane.closed = _forget
             lane.abort()
@@ -213,9 +213,7 @@ class Worker:
 
     def _open(self) -> None:
         self._opening += 1
-        task = asyncio.ensure_future(self._connect())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start("opening a connection", self._connect())
 
     async def _connect(self) -> None:
         """Open a connection, and try again while the server cannot be reached."""

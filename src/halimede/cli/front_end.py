@@ -16,10 +16,10 @@ from halimede.cli.endpoints import endpoints
 from halimede.cli.options import ServeOptions
 from halimede.cli.services import HTTP as HTTP_SERVICE
 from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
-from halimede.core import background
 from halimede.core.buffers import POOL
 from halimede.core.clock import MILLISECOND, LoopClock
 from halimede.core.errors import UnavailableError
+from halimede.core.tasks import Tasks
 from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Handler
@@ -95,7 +95,7 @@ class _FrontEnd:
         self._loop = loop
         self._log = log
         self._server = Server()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._handed: dict[str, int] = {}
         self._refused: dict[str, int] = {}
         self._reports: set[str] = set()
@@ -179,7 +179,7 @@ class _FrontEnd:
             return
         self._endpoints[protocol].connections.elsewhere = elsewhere
         opening = self._open(protocol, socket.socket(fileno=descriptor))
-        background.start("taking a connection over", opening, self._tasks)
+        self._tasks.start("taking a connection over", opening)
 
     async def _open(self, protocol: str, connection: socket.socket) -> None:
         try:
@@ -214,7 +214,7 @@ class _FrontEnd:
         )
 
     def _close(self, grace_s: float) -> None:
-        background.start("closing connections", self._close_all(grace_s), self._tasks)
+        self._tasks.start("closing connections", self._close_all(grace_s))
 
     async def _close_all(self, grace_s: float) -> None:
         answered = False

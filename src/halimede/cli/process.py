@@ -25,6 +25,7 @@ from halimede.cli.services import GRPC, HTTP, SAGEMAKER, VERTEX_AI, services
 from halimede.cli.signals import StopSignals, exit_now
 from halimede.cli.tables import table
 from halimede.cli.trace_options import trace_config
+from halimede.core import tasks
 from halimede.core.clock import SECOND, Clock, LoopClock, Timer
 from halimede.core.errors import HalimedeError, InvalidArgumentError, UnavailableError
 from halimede.engine.engine import Engine
@@ -109,8 +110,8 @@ async def serve(options: ServeOptions, log: LogControl, process: Process | None 
         tuning.tune_garbage_collector()
     failures = StartFailures()
     lifecycle.on_progress.extend((LoadingTimes(clock, lifecycle.memory.ledger), failures))
-    loading = loop.create_task(_load(lifecycle, failures))
-    stopping = loop.create_task(signals.stop.wait())
+    loading = tasks.submit(_load(lifecycle, failures))
+    stopping = tasks.submit(signals.stop.wait())
     with progress_bars(shown=process.is_own), LoadingStep(lifecycle.on_progress):
         await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if loading.done():

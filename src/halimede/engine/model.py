@@ -11,7 +11,7 @@ from halimede.backends.execution import niceness_of
 from halimede.backends.text_counts import TextCounts
 from halimede.config.model_config_pb2 import ModelConfig, ModelRateLimiter
 from halimede.config.signature import Signature
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import Clock
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
 from halimede.core.regions import RegionTensor
@@ -215,7 +215,7 @@ class Model:
         else:
             sequences_over.set()
         what = f"ending an instance of '{self.name}' version {self.version}"
-        task = background.start(what, self._close_instance(entry.instance, runner, sequences_over))
+        task = tasks.start(what, self._close_instance(entry.instance, runner, sequences_over))
         self._ending[task] = sequences_over
         task.add_done_callback(self._ending.pop)
 

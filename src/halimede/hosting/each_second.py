@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 
 logger = logging.getLogger("halimede")
@@ -43,20 +43,18 @@ class EachSecond:
 
     def start(self) -> None:
         """Begin."""
-        self._task = background.keep(self._what, self._run)
+        self._task = tasks.forever(self._what, self._run)
 
     async def stop(self) -> None:
         """Do it no more, and return when what is under way is done: nothing is left half written."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await tasks.cancel(self._task)
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._pause_s())
-            self._under_way = asyncio.ensure_future(self._once())
+            self._under_way = tasks.submit(self._once())
             await asyncio.shield(self._under_way)
 
     async def _once(self) -> None:

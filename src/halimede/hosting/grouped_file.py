@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.control.database import DatabaseError
 from halimede.hosting.errors import ApiError
 
@@ -93,7 +93,7 @@ class GroupedFile:
         """Make changes, all or none of them, after those that were asked for before."""
         self._waiting.append((on_written, changes))
         if self._writing is None:
-            self._writing = background.start(f"writing {self._path}", self._write())
+            self._writing = tasks.start(f"writing {self._path}", self._write())
 
     async def changed(self, *changes: Change) -> None:
         """Make changes, all or none of them, and return when they are on disk.

@@ -1,6 +1,5 @@
 """Calls of a worker, answered: one socket, on the event loop. See `halimede_worker.messages.wire` for the messages."""
 
-import asyncio
 import inspect
 import logging
 import socket
@@ -10,6 +9,7 @@ from typing import Any
 
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse, Respond, already_there, request_prefix
+from halimede.core.tasks import Tasks
 from halimede.core.tensors import Tensor
 from halimede.core.traces import Trace
 from halimede.workers.channel import Channel, Message
@@ -169,7 +169,7 @@ class CallServer:
         self._on_closed = on_closed
         self._forked = forked
         self._running: dict[int, _Inference] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._channel = Channel(loop, sock, memory, self._message, self._closed)
         self._channel.on_writable = self._writable
 
@@ -179,8 +179,7 @@ class CallServer:
         running, self._running = self._running, {}
         for inference in running.values():
             inference.leave(cancel=True)
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     def _closed(self) -> None:
         self.close()
@@ -264,9 +263,7 @@ class CallServer:
             self._fail(error)
             return
         if inspect.isawaitable(value):
-            task = self._loop.create_task(self._finish(value))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start("a model's call", self._finish(value))
         else:
             self._answer(value)
 

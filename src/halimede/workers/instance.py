@@ -9,7 +9,7 @@ from typing import Any
 from halimede.backends.base import Instance
 from halimede.backends.batch import DEFERRED, Batch, fail
 from halimede.backends.text_counts import TextCounts
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.buffers import POOL
 from halimede.core.errors import HalimedeError, InternalError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
@@ -228,9 +228,7 @@ class WorkerInstance(Instance):
         self._closing = True
         self.free = self.healthy = False
         self._unwatch()
-        if self._reviving is not None:
-            self._reviving.cancel()
-            await asyncio.wait([self._reviving])
+        await tasks.cancel(self._reviving)
         if self._worker is not None:
             self._ended.tell()
             await self._worker.stop(graceful=True)
@@ -628,7 +626,7 @@ class WorkerInstance(Instance):
         for late in opened.values():
             self._owner.sent(late.batch, late.request, InferResponse(error=error), True)
         if not self._leaving:
-            self._reviving = background.start(f"restarting '{instance}'", self._revive())
+            self._reviving = tasks.start(f"restarting '{instance}'", self._revive())
 
     def _return(self, entries: list[tuple[int, Sent]]) -> None:
         """Give batches that are not begun back, those that came first to be the first again."""

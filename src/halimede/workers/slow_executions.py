@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Final
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import SECOND
 from halimede.workers.execution_limit import ExecutionLimit
 from halimede.workers.host import WorkerName
@@ -58,7 +58,7 @@ class SlowExecutions:
         return seconds if seconds >= self._limit.seconds else 0.0
 
     def _overdue(self) -> None:
-        background.start(f"logging a slow execution of '{self._name.instance}'", self._log())
+        tasks.start(f"logging a slow execution of '{self._name.instance}'", self._log())
 
     async def _log(self) -> None:
         name, seconds = self._name, self._limit.seconds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.frontends.relay import front_ends as front_ends_module
 from halimede.frontends.relay.front_ends import FrontEnd, FrontEnds, Served
 from halimede.frontends.relay.traffic import RelayedTraffic
@@ -66,7 +66,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     processes = Processes()
     monkeypatch.setattr(front_ends_module, "Zygote", processes)
     monkeypatch.setattr(front_ends_module, "_RESTART_S", 0.001)
-    monkeypatch.setattr(background, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
     return processes
 
 

@@ -1,11 +1,10 @@
 """Passages through containers that tests play, on real sockets."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.http.request import Request
@@ -60,10 +59,10 @@ def row_of(count: int) -> Iterator[Row]:
     """So many containers ``c1``, ``c2``, … in a row; at the end nothing may be under way."""
     passages: set[Passage] = set()
     played = [Played(f"c{number}", FakeInstance()) for number in range(1, count + 1)]
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = Tasks()
 
     def connect(step: Step) -> None:
-        background.start("connecting to a container", step.connect(), tasks)
+        tasks.start("connecting to a container", step.connect())
 
     def handle(request: Request) -> None:
         name = request.head.headers.get(TARGET_CONTAINER)

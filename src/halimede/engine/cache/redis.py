@@ -9,9 +9,9 @@ from asyncio import AbstractEventLoop
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from halimede.core import background
 from halimede.core.clock import MILLISECOND, Clock, Timer
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.tasks import Tasks
 from halimede.engine.cache.bypass import Bypass
 from halimede.engine.cache.entries import Entry
 from halimede.engine.cache.serialised import deserialise, serialise
@@ -52,7 +52,7 @@ class RedisCache:
         self._loop = loop
         self._timeout_ns = settings.timeout_ms * MILLISECOND
         self._client = _client(settings)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._unsent = 0
         where = f"the response cache at redis {settings.where}"
         self._reading = Bypass(where, clock)
@@ -99,14 +99,11 @@ class RedisCache:
 
     async def close(self) -> None:
         """Close the connections; what is under way is abandoned."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
         await self._client.aclose()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        return background.start("calling the Redis cache", work, self._tasks)
+        return self._tasks.start("calling the Redis cache", work)
 
     async def _find(self, key: bytes, lookup: "_Lookup") -> None:
         entry = None

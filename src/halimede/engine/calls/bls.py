@@ -1,13 +1,12 @@
 """Business logic scripting: requests that models make of other models."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import orjson
 
-from halimede.core import background
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
 from halimede.core.requests import InferRequest, InferResponse, NestedRequest
+from halimede.core.tasks import Tasks
 from halimede.engine.calls.deadlocks import Waits
 from halimede.engine.calls.loans import Loans
 from halimede.engine.model import Model
@@ -58,7 +57,7 @@ class ModelCalls:
         self._demand = demand
         self._loans = loans
         self._waits = Waits()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def infer(
         self, call: ModelCall, caller: WorkerName | None = None, *, is_loading: bool = False
@@ -98,7 +97,7 @@ class ModelCalls:
                 its_name = "" if caller is None else caller.model
                 found = self._demand(name, call.model_version, its_name, is_loading)
                 later = self._submit_later(answer, request, found)
-                background.start(f"a call of model '{name}'", later, self._tasks)
+                self._tasks.start(f"a call of model '{name}'", later)
                 return request
             _refuse(call, _not_ready(name, error))
             return None

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halimede.core import background
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError
+from halimede.core.tasks import Tasks
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.settings import EngineSettings
 from halimede.repository.cloud.failures import AwayError, BucketError
@@ -67,7 +67,7 @@ class Buckets:
         self._logged: dict[Mirror, str] = {}
         self._looks: dict[Callable[[], None], Task[None]] = {}
         self._timer: Timer | None = None
-        self._tasks: set[Task[None]] = set()
+        self._tasks = Tasks()
 
     @property
     def known(self) -> bool:
@@ -231,8 +231,7 @@ class Buckets:
 
     async def close(self) -> None:
         """Let other servers use what has been fetched; when no load is under way any more."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         if self._cloud is not None:
             await self._loop.run_in_executor(None, self._cloud.close)
 
@@ -266,7 +265,7 @@ class Buckets:
         self._table.tell_readiness()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> Task[None]:
-        return background.start("looking at a bucket of models", work, self._tasks)
+        return self._tasks.start("looking at a bucket of models", work)
 
     def _mirror_of(self, directories: Sequence[Path]) -> "Mirror | None":
         """What the only one of these directories is in, if that is the mirror of a bucket."""

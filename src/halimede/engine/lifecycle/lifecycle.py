@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from halimede.backends.registry import PYTHON
+from halimede.core import tasks
 from halimede.core.background_threads import BackgroundThreads
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import (
@@ -488,10 +489,10 @@ class Lifecycle:
             self._table.hide(model)
         await self.memory.stop()
         logger.info("Waiting for in-flight requests to complete.")
-        drained = self._loop.create_task(self._live.drained())
+        drained = tasks.submit(self._live.drained())
         if not await wait_until(deadline, drained, self._clock, self._live.report_inflight):
             return False
-        unloaded = self._loop.create_task(self._unload_all())
+        unloaded = tasks.submit(self._unload_all())
 
         def report(seconds: int) -> None:
             self._live.report_live(seconds, len(self._operations.under_way))
@@ -510,8 +511,8 @@ class Lifecycle:
     async def _unload_all(self) -> None:
         # Loads drop what they have loaded when they find that the server is stopping.
         async with self._starting:
-            if under_way := self._operations.under_way | self._polling.under_way:
-                await asyncio.wait(under_way)
+            await self._operations.under_way.wait()
+            await self._polling.under_way.wait()
         for record in users_first(self._table.records):
             self._loader.unload(record)
         await self._live.closed()

@@ -6,8 +6,9 @@ from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import SECOND, Clock
+from halimede.core.tasks import Tasks
 from halimede.engine.lifecycle.agents import AgentChain
 from halimede.engine.lifecycle.version_states import OverrideFiles, Serving
 from halimede.engine.memory.model_memory import ModelMemory
@@ -26,7 +27,7 @@ class LiveVersions:
         self._memory = memory
         self._live: set[Serving] = set()
         self._retiring: dict[asyncio.Task[None], tuple[Serving, ...]] = {}  # the version, then its users
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = Tasks()
 
     def add(self, serving: Serving) -> None:
         """Count a version that was loaded; its files are kept until it is retired."""
@@ -50,7 +51,7 @@ class LiveVersions:
         if serving.holding is not None:
             serving.holding.leaving = True
         what = f"unloading '{serving.model.identifier}' version {serving.model.version}"
-        task = background.start(what, self._retire(serving, users, gone, succeeded))
+        task = tasks.start(what, self._retire(serving, users, gone, succeeded))
         self._retiring[task] = (serving, *users)
         task.add_done_callback(self._retiring.pop)
 
@@ -92,7 +93,7 @@ class LiveVersions:
 
     def end_agents(self, agents: AgentChain) -> None:
         """Have the agents unload a model, whose versions are being retired. Returns at once."""
-        background.start("ending repository agents", agents.end(), self._ending)
+        self._ending.start("ending repository agents", agents.end())
 
     def stop(self) -> list[ServedModel]:
         """Let no version accept another request, but for those that ensembles with requests in flight use.
@@ -136,21 +137,21 @@ class LiveVersions:
 
         Without names, the repository agents have finished too. Nothing else waits for them.
         """
-        while tasks := [task for task, (serving, *_) in self._retiring.items() if _is_of(serving, names)]:
-            await asyncio.wait(tasks)
-        if names is None and self._ending:
-            await asyncio.wait(self._ending)
+        while retiring := [task for task, (serving, *_) in self._retiring.items() if _is_of(serving, names)]:
+            await asyncio.wait(retiring)
+        if names is None:
+            await self._ending.wait()
 
     async def settled(self, names: Container[str]) -> None:
         """Return when every retired version of these models is closed, unless it has requests in flight."""
-        tasks = [
+        retiring = [
             task
             for task, servings in self._retiring.items()
             if _is_of(servings[0], names)
             and not any(each.model.inflight or each.model.sequences for each in servings)
         ]
-        if tasks:
-            await asyncio.wait(tasks)
+        if retiring:
+            await asyncio.wait(retiring)
 
     def report_inflight(self, seconds: int) -> None:
         """Log which versions have requests in flight, and that the wait for them ends in `seconds`.

@@ -1,15 +1,13 @@
 """Operations on models: on one model they take turns in order of arrival, on different models they run side by side."""
 
-import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
-from halimede.core import background
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import InvalidArgumentError, UnavailableError
+from halimede.core.tasks import Tasks
 from halimede.engine.lifecycle.dependencies import circle
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.engine.lifecycle.version_states import ModelRecord
@@ -37,7 +35,7 @@ class Operations:
             loop: the event loop.
             patience_s: how long a load may wait for the room that others take.
         """
-        self.under_way: set[asyncio.Task[None]] = set()
+        self.under_way = Tasks()
         self._table = table
         self._room = room
         self._clock = clock
@@ -51,14 +49,7 @@ class Operations:
         """
         record = self._table.records.setdefault(name, ModelRecord(name))
         record.operations += 1
-        task = self._loop.create_task(self._work(record, work))
-        self.under_way.add(task)
-        task.add_done_callback(self.under_way.discard)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(partial(background.log_unforeseen, f"loading or unloading model '{name}'"))
-            raise
+        await self.under_way.finish(f"loading or unloading model '{name}'", self._work(record, work))
 
     async def _work(self, record: ModelRecord, work: Work) -> None:
         try:

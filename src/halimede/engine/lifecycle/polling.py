@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from halimede.core import background
 from halimede.core.clock import SECOND, Clock, Timer
+from halimede.core.tasks import Tasks
 from halimede.engine.lifecycle.buckets import Buckets
 from halimede.engine.lifecycle.model_table import ModelTable
 from halimede.repository.layout import unreadable
@@ -54,7 +54,7 @@ class Polling:
             load: loads a model, or loads it again.
             withdraw: unloads a model whose directory is gone, or is no longer the only one of that name.
         """
-        self.under_way: set[asyncio.Task[None]] = set()
+        self.under_way = Tasks()
         self._repositories = repositories
         self._buckets = buckets
         self._table = table
@@ -80,7 +80,7 @@ class Polling:
         if self._table.stopping:
             return
         if not self._looking:
-            background.start("polling the model repositories", self.look(), self.under_way)
+            self.under_way.start("polling the model repositories", self.look())
         self.start(period_s)
 
     async def look(self) -> None:

@@ -5,7 +5,7 @@ from asyncio import AbstractEventLoop, Future, Task
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import SECOND, Clock
 from halimede.core.errors import HalimedeError, NotFoundError, UnavailableError
 from halimede.engine.memory.room import AbandonedError, NoRoomError, Room
@@ -85,11 +85,11 @@ class Demands:
             release()
 
     def _begin(self, name: str) -> Task[None]:
-        task = self._loads[name] = self._loop.create_task(self._load(name))
+        task = self._loads[name] = tasks.submit(self._load(name))
 
         def done(_: Task[None]) -> None:
             del self._loads[name]
-            background.log_unforeseen(f"loading model '{name}' on demand", task)
+            tasks.log_unforeseen(f"loading model '{name}' on demand", task)
 
         task.add_done_callback(done)
         return task

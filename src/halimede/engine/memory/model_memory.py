@@ -19,7 +19,7 @@ from halimede.backends.base import ModelSource
 from halimede.backends.isolation import runs_in_process
 from halimede.backends.registry import backend_class
 from halimede.config.model_config_pb2 import ModelConfig
-from halimede.core import background, memory
+from halimede.core import memory, tasks
 from halimede.core.clock import SECOND, Clock, Timer
 from halimede.core.errors import HalimedeError
 from halimede.engine.loaded_version import LoadedVersion
@@ -234,7 +234,7 @@ class ModelMemory:
     def _make_room(self) -> None:
         """Evict others, in whose place there are states of sequences."""
         if self._shrinking is None and not self._table.stopping:
-            self._shrinking = background.start("evicting models to make room for sequences", self._shrink())
+            self._shrinking = tasks.start("evicting models to make room for sequences", self._shrink())
 
     async def _shrink(self) -> None:
         try:
@@ -291,7 +291,7 @@ class ModelMemory:
             self._timer = self._clock.call_at(when, self._look_after)
 
     def _look_after(self) -> None:
-        self._watching = background.start("measuring worker processes", self._measure_and_shrink())
+        self._watching = tasks.start("measuring worker processes", self._measure_and_shrink())
 
     async def _measure_and_shrink(self) -> None:
         try:

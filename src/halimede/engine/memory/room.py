@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from halimede.core.errors import OutOfMemoryError, UnavailableError
+from halimede.core.tasks import Tasks
 from halimede.engine.memory.budget import human
 from halimede.engine.memory.ledger import Ledger
 from halimede.engine.memory.models import ModelState, ModelStates
@@ -230,18 +231,14 @@ class Room:
         """Return when something has changed, or some model has answered all its requests."""
         if self._change is None:
             self._change = self._loop.create_future()
-        drained = [
-            self._loop.create_task(model.drained())
-            for record in self._table.records.values()
-            for model in record.models.values()
-            if model.inflight
-        ]
-        try:
+        async with Tasks() as tasks:
+            drained = [
+                tasks.submit(model.drained())
+                for record in self._table.records.values()
+                for model in record.models.values()
+                if model.inflight
+            ]
             await asyncio.wait({self._change, *drained}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in drained:
-                task.cancel()
-            await asyncio.gather(*drained, return_exceptions=True)
 
     def _may_change(self) -> bool:
         """Whether room may become free though nothing that waits for room gets any."""

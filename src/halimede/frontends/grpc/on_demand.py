@@ -1,10 +1,10 @@
 """Requests for models that are not loaded yet."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from halimede.core.errors import HalimedeError, InternalError, NotLoadedError
+from halimede.core.tasks import Tasks
 from halimede.engine.engine import Engine
 
 logger = logging.getLogger("halimede")
@@ -15,7 +15,7 @@ class Loads:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def then(
         self, missing: NotLoadedError, work: Callable[[], None], fail: Callable[[HalimedeError], None]
@@ -30,9 +30,7 @@ class Loads:
         Returns:
             what ends the wait, so that neither is called; the load goes on.
         """
-        task = asyncio.get_running_loop().create_task(self._wait(missing, work, fail))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.start(f"a request for '{missing.name}'", self._wait(missing, work, fail))
 
         def leave() -> None:
             task.cancel()

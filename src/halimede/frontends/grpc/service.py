@@ -1,6 +1,5 @@
 """The methods that the gRPC port serves: KServe v2 with Triton's extensions, health, and reflection."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from halimede.core.errors import Code, HalimedeError, InvalidArgumentError, UnavailableError
+from halimede.core.tasks import Tasks
 from halimede.core.uploads import CodeUpload
 from halimede.engine.engine import Engine
 from halimede.frontends.decoders import Decoders
@@ -70,7 +70,7 @@ class ServiceSettings:
 def methods(engine: Engine, settings: ServiceSettings) -> dict[str, Method]:
     """Every method by its full path, for the transport."""
     management = Management(engine, settings.server_id)
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = Tasks()
     decoder = RequestDecoder(settings.decoders)
     regions = settings.regions
     infer = ModelInfer(engine, decoder.decode, settings.forward_pattern, regions)
@@ -173,7 +173,7 @@ async def _load(
 def _answering_later(
     request: type[Request],
     answer: Callable[[Request], Coroutine[Any, Any, Message]],
-    tasks: set[asyncio.Task[None]],
+    tasks: Tasks,
 ) -> UnaryMethod:
     """A method that answers each call as `_answering_later_to`, whoever asks."""
     return _answering_later_to(lambda message, _peer: answer(_parse(request, message)), tasks)
@@ -181,7 +181,7 @@ def _answering_later(
 
 def _answering_later_to(
     answer: Callable[[memoryview, str], Coroutine[Any, Any, Message]],
-    tasks: set[asyncio.Task[None]],
+    tasks: Tasks,
 ) -> UnaryMethod:
     """A method that answers each call when a coroutine has done the work; it gets the message and the client's address.
 
@@ -200,9 +200,7 @@ def _answering_later_to(
             call.reply([response.SerializeToString()])
 
     def handle(call: Call, message: memoryview) -> None:
-        task = asyncio.get_running_loop().create_task(work(call, message))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks.start("answering a call", work(call, message))
 
     return UnaryMethod(handle)
 

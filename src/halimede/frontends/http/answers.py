@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from halimede.core.errors import CancelledError, HalimedeError, UnavailableError
+from halimede.core.tasks import Tasks
 from halimede.frontends.http.compression import UnsupportedEncodingError
 from halimede.frontends.http.transport.exchange import Exchange, Handler, Headers
 from halimede.frontends.restrictions import Restriction
@@ -162,7 +163,7 @@ class BackgroundAnswers:
     """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def answer(
         self,
@@ -171,9 +172,7 @@ class BackgroundAnswers:
         respond_error: RespondError = respond_error,
     ) -> None:
         """Do the work, which answers the exchange; if it raises an error, answer with that."""
-        task = asyncio.get_running_loop().create_task(_guarded(exchange, work, respond_error))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start("answering a request", _guarded(exchange, work, respond_error))
 
 
 async def _guarded(exchange: Exchange, work: Coroutine[Any, Any, None], respond_error: RespondError) -> None:

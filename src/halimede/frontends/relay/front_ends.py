@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from halimede.core import background
 from halimede.core.errors import InternalError
+from halimede.core.tasks import Tasks
 from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.calls import RelayedCalls
@@ -93,7 +93,7 @@ class FrontEnds:
         self._zygote = Zygote(Path(sys.executable), {}, main, _IDLE_S)
         self._members: list[FrontEnd | None] = [None] * number
         self._starting = set(range(number))  # which have not been ready yet, nor failed to start
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._waiting: list[tuple[str, int]] = []
         self._messages: dict[str, tuple[Any, ...]] = {}  # what a new front end has to hear first
         self._stopped = False
@@ -105,7 +105,7 @@ class FrontEnds:
         """Start them. Connections wait until all of them have started, so that they are spread evenly."""
         indices = range(len(self._members))
         for index in indices:
-            background.keep(f"looking after front end {index}", partial(self._look_after, index), self._tasks)
+            self._tasks.forever(f"looking after front end {index}", partial(self._look_after, index))
         self._loop.call_later(_LONGEST_START_S, self._have_started, *indices)
 
     async def _look_after(self, index: int) -> None:
@@ -214,10 +214,8 @@ class FrontEnds:
         members = [member for member in self._members if member is not None]
         closed = await asyncio.gather(*(member.close(grace_s) for member in members))
         await asyncio.to_thread(self._zygote.close)
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=2 * _RESTART_S)
-            for task in late:  # it waits to start another one
-                task.cancel()
+        await self._tasks.wait(2 * _RESTART_S)
+        self._tasks.cancel()  # it waits to start another one
         return all(closed)
 
 

@@ -1,9 +1,9 @@
 """Work on requests that takes longer than a turn of the loop."""
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from halimede.core.tasks import Tasks
 from halimede.hosting.http.request import DisconnectedError, Request
 
 
@@ -11,20 +11,15 @@ class RequestTasks:
     """The requests that are being worked on. Lives on the event loop."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def begin(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         """Do some work that ends with the request's answer; an error that nobody foresaw is answered for it."""
-        task = asyncio.get_running_loop().create_task(_guarded(request, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start("answering a request", _guarded(request, work))
 
     async def close(self) -> None:
         """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
 
 
 async def _guarded(request: Request, work: Coroutine[Any, Any, None]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.meter import PROCESSING, UPLOAD
 from halimede.hosting.asynchronous.outcomes import (
@@ -52,6 +52,7 @@ class Answers:
         endpoint: EndpointId,
         find_route: FindRoute,
         dependencies: Dependencies,
+        tasks: Tasks,
         on_done: Callable[[Sequence[AsyncRequest]], None],
     ) -> None:
         """Writes answers.
@@ -60,6 +61,7 @@ class Answers:
             endpoint: whose requests they are.
             find_route: where its requests go now; None if nowhere.
             dependencies: what else is needed.
+            tasks: those of the endpoint's requests, which their owner ends.
             on_done: told of requests that are not in the journal any more.
         """
         self._endpoint = endpoint
@@ -69,7 +71,7 @@ class Answers:
         self._on_done = on_done
         self._small: deque[tuple[AsyncRequest, Outcome, SmallPut]] = deque()
         self._is_writing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
         self._is_stopped = False
 
     def add(self, request: AsyncRequest, outcome: Outcome) -> None:
@@ -86,16 +88,12 @@ class Answers:
             self._write_some()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        background.start(f"answering requests of endpoint '{self._endpoint.name}'", work, self._tasks)
+        self._tasks.start(f"answering requests of endpoint '{self._endpoint.name}'", work)
 
-    def stop(self) -> Sequence["asyncio.Task[None]"]:
-        """Write no more; the tasks that are ending. What is not written is asked for again by the next process."""
+    def stop(self) -> None:
+        """Begin to write nothing more. What is not written is asked for again by the next process."""
         self._is_stopped = True
         self._small.clear()
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        return tasks
 
     # small results
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.asynchronous.acceptance import BODY_BYTES, accepted, parameters_of, too_large
 from halimede.hosting.asynchronous.dependencies import Dependencies
@@ -129,9 +129,7 @@ class Asynchronous:
         self._is_open = False
         self._table.listeners.remove(self.pump)
         await self._ticking.stop()
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.wait([self._telling])
+        await tasks.cancel(self._telling)
         await asyncio.gather(*(work.stop() for work in self._works.values()))
         self.flush()
         await self._journal.close()
@@ -251,7 +249,7 @@ class Asynchronous:
 
     def _tell_on(self) -> None:
         if self._telling is None and self._notices and self._is_open:
-            self._telling = background.start("telling topics of requests", self._tell_all())
+            self._telling = tasks.start("telling topics of requests", self._tell_all())
 
     async def _tell_all(self) -> None:
         try:

@@ -11,7 +11,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 
 _PIECE_BYTES = 1 << 20
@@ -170,7 +170,7 @@ class _Collected:
         self._held += len(data)
         if self._held > self._memory_bytes and self._saving is None:
             self._connection.pause()
-            self._saving = background.start("writing a large answer to disk", self._save_some())
+            self._saving = tasks.start("writing a large answer to disk", self._save_some())
 
     async def _save_some(self) -> None:
         try:

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.asynchronous.answers import Answers
 from halimede.hosting.asynchronous.dependencies import Dependencies
 from halimede.hosting.asynchronous.outcomes import Kind, Outcome, error_text, failed, host_failure
@@ -50,9 +49,9 @@ class EndpointWork:
         self._host = dependencies
         self._slots = Slots(find_route)
         self._processing = Processing(endpoint, find_route, self._slots, dependencies, recovered)
-        self._answers = Answers(endpoint, find_route, dependencies, self._done)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        self._answers = Answers(endpoint, find_route, dependencies, self._tasks, self._done)
+        self._working = 0  # tasks that process requests
         self._capacity = 0  # changes with the routing table only, after which `pump` is called
         self._leaving = 0  # grows with the routing table only
         self._reading: asyncio.Task[None] | None = None
@@ -70,12 +69,13 @@ class EndpointWork:
             return
         self._slots.grant()
         self._capacity, self._leaving = self._slots.capacity, self._slots.leaving
-        while len(self._tasks) < self._limit and (request := self._next()) is not None:
+        while self._working < self._limit and (request := self._next()) is not None:
+            self._working += 1
             what = f"working on requests of endpoint '{self._endpoint.name}'"
-            self._tasks.add(background.start(what, self._process(request)))
+            self._tasks.start(what, self._process(request))
         if self.queue.must_read and self._capacity and self._reading is None:
             what = f"reading the queue of endpoint '{self._endpoint.name}'"
-            self._reading = background.start(what, self._read())
+            self._reading = self._tasks.start(what, self._read())
 
     @property
     def _limit(self) -> int:
@@ -96,11 +96,9 @@ class EndpointWork:
                 self._answers.add(request, await self._outcome(request))
                 if self._leaving:
                     self._leaving = self._slots.leaving
-                request = self._next() if len(self._tasks) <= self._limit else None
+                request = self._next() if self._working <= self._limit else None
         finally:
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.discard(task)
+            self._working -= 1
         self.pump()
 
     async def _outcome(self, request: AsyncRequest) -> Outcome:
@@ -132,7 +130,7 @@ class EndpointWork:
             return
         if self.queue.take_out(request):
             what = f"ending a request of endpoint '{self._endpoint.name}' that has expired"
-            background.start(what, self._end(request), self._ending)
+            self._tasks.start(what, self._end(request))
         else:
             self._slots.give_up(request.seq)
 
@@ -152,21 +150,12 @@ class EndpointWork:
     async def stop(self) -> None:
         """Work no more. What has not been answered is begun again by the next process."""
         self._is_stopped = True
-        tasks: list[asyncio.Task[Any]] = [
-            *self._tasks,
-            *self._ending,
-            *([] if self._reading is None else [self._reading]),
-        ]
-        for task in tasks:
-            task.cancel()
-        tasks += self._answers.stop()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._answers.stop()
+        await self._tasks.close()
 
     def drop(self) -> None:
         """The endpoint is gone, and with it all of its requests."""
         self._is_stopped = True
-        for task in (*self._tasks, *self._ending):
-            task.cancel()
         self._answers.stop()
+        self._tasks.cancel()
         self.queue.clear()

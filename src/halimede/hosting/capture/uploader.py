@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.core.cpus import cpu_budget
 from halimede.hosting.capture.conversion import ConversionError, Converted, convert_apart
@@ -132,7 +132,7 @@ class Uploader:
     async def start(self) -> None:
         """Go on where the last process of the host stopped, and look from time to time whether there is more."""
         await asyncio.to_thread(self._remove_unfinished)
-        self._task = background.keep("data capture: looking for complete files", self._run)
+        self._task = tasks.forever("data capture: looking for complete files", self._run)
 
     def _remove_unfinished(self) -> None:
         if self._directory.is_dir():
@@ -143,10 +143,7 @@ class Uploader:
     async def stop(self, timeout_s: float) -> None:
         """Upload what can be in so many seconds; the rest stays for the next process of the host."""
         self._stopping.set()
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await tasks.cancel(self._task)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.idle()
@@ -174,14 +171,14 @@ class Uploader:
         for key, files in by_bucket.items():
             bucket = self._buckets.setdefault(key, _Bucket())
             if bucket.task is None and now >= bucket.retry_at:
-                bucket.task = background.start("data capture: uploading", self._upload_all(bucket, files))
+                bucket.task = tasks.start("data capture: uploading", self._upload_all(bucket, files))
         for key in [key for key, each in self._buckets.items() if each.task is None and key not in by_bucket]:
             del self._buckets[key]
 
     async def idle(self) -> None:
         """Return when nothing is being uploaded."""
-        while tasks := [each.task for each in self._buckets.values() if each.task is not None]:
-            await asyncio.wait(tasks)
+        while uploads := [each.task for each in self._buckets.values() if each.task is not None]:
+            await asyncio.wait(uploads)
 
     # the directory, on another thread
 

@@ -12,7 +12,7 @@ from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from uuid import UUID
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
@@ -147,7 +147,7 @@ class SpoolWriter:
     def _write(self) -> None:
         self._cancel_timers()
         if self._writing is None:
-            self._writing = background.start("data capture: writing", self._write_waiting())
+            self._writing = tasks.start("data capture: writing", self._write_waiting())
             self._writing.add_done_callback(self._written)
 
     async def _write_waiting(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.containers.container import Container
 from halimede.hosting.http.ping import ping
 from halimede.hosting.http.request import Request
@@ -28,7 +28,7 @@ class Health:
         """Answer a ping, now or later: 200 if all are well, else 503 and a phrase that names one that is not."""
         self._waiting.append(request)
         if self._task is None:
-            self._task = background.start("asking containers whether they are well", self._ask())
+            self._task = tasks.start("asking containers whether they are well", self._ask())
 
     async def _ask(self) -> None:
         troubles = await asyncio.gather(

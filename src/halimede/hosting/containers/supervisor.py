@@ -20,7 +20,7 @@ from contextlib import suppress
 import orjson
 import uvloop
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.containers.container import Container, free_ports
 from halimede.hosting.containers.counts import PATH
 from halimede.hosting.containers.health import Health
@@ -48,7 +48,7 @@ class Supervisor:
         self._health: Health | None = None
         self._passages: set[Passage] = set()
         self._connections: set[ClientConnection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -113,7 +113,7 @@ class Supervisor:
         self._spawn(step.connect())
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        background.start("serving containers", work, self._tasks)
+        self._tasks.start("serving containers", work)
 
     # the end
 

@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from halimede.core import background
+from halimede.core.backoff import Backoff
+from halimede.core.tasks import Tasks
 from halimede.hosting.control.deployments.progress import BACK, Progress, Stage
 from halimede.hosting.control.fleets import Fleets
 from halimede.hosting.control.records import SETTLED, EndpointRecord, Status
@@ -64,7 +65,7 @@ class Endpoint:
         self._dependencies = dependencies
         self._keep = keep
         self._on_gone = on_gone
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._work_task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._settled = asyncio.Event()
@@ -135,22 +136,21 @@ class Endpoint:
             self._work_task.cancel()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
-        return background.start(f"working on endpoint '{self.record.name}'", work, self._tasks)
+        return self._tasks.start(f"working on endpoint '{self.record.name}'", work)
 
     async def _work(self, earlier: set[asyncio.Task[None]]) -> None:
         given_up = [task for task in earlier if task.cancelling()]
         if given_up:
             await asyncio.wait(given_up)
         settings = self._dependencies.settings
-        backoff = settings.backoff_s
+        backoff = Backoff(settings.backoff_s, settings.longest_backoff_s)
         while True:
             try:
                 await self._step()
                 break
             except Exception:  # of one endpoint, and the log has what nobody foresaw
                 logger.exception("endpoint '%s' is stuck in state %s", self.record.name, self.record.status)
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, settings.longest_backoff_s)
+            await backoff.pause()
         if self.is_settled:
             self._settled.set()
 
@@ -290,7 +290,8 @@ class Endpoint:
         self.record.reason = reason
         self.record.modified = time.time()
         logger.info("endpoint '%s' is %s%s", self.record.name, status, details and f": {details}")
-        backoff = self._dependencies.settings.backoff_s
+        settings = self._dependencies.settings
+        backoff = Backoff(settings.backoff_s, settings.longest_backoff_s)
         is_kept = False
         while not is_kept:
             try:
@@ -301,7 +302,7 @@ class Endpoint:
             if self.is_settled:
                 self._settled.set()
             if not is_kept:
-                await asyncio.sleep(backoff)
+                await backoff.pause()
 
     def ended(self, instance_id: str, reason: str) -> bool:
         """Whether the instance that has ended is one of its."""
@@ -309,10 +310,6 @@ class Endpoint:
 
     async def stop(self) -> None:
         """Do nothing more. The instances run on until the substrate ends them."""
-        while self._tasks:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await self._tasks.close()
         self._dependencies.table.withdraw(self.record.id)
         await self.fleets.stop()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.control.fleet import Fleet
 from halimede.hosting.control.records import EndpointRecord, FleetRecord
 from halimede.hosting.control.settings import Dependencies
@@ -34,7 +34,7 @@ class Fleets:
         self._dependencies = dependencies
         self._record = record
         self._leaving: list[Fleet] = []  # others have taken their places
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring = Tasks()
 
     def make(self, record: FleetRecord) -> Fleet:
         """A fleet of the endpoint, of which nothing has been started."""
@@ -103,9 +103,7 @@ class Fleets:
     def retire_soon(self, fleet: Fleet) -> None:
         """End a fleet whose place another one has taken, when what it has been asked is answered."""
         self._leaving.append(fleet)
-        background.start(
-            f"ending a fleet of endpoint '{self._record.name}'", self._retire(fleet), self._retiring
-        )
+        self._retiring.start(f"ending a fleet of endpoint '{self._record.name}'", self._retire(fleet))
 
     async def _retire(self, fleet: Fleet) -> None:
         try:
@@ -134,16 +132,11 @@ class Fleets:
 
     async def room(self) -> None:
         """Return once what has been replaced lately has given back its GPUs, or whatever else it had."""
-        if self._retiring:
-            await asyncio.wait(self._retiring)
+        await self._retiring.wait()
 
     async def stop(self) -> None:
         """Look after none of them any more, and let the instances run on."""
-        while self._retiring:
-            tasks = list(self._retiring)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        await self._retiring.close()
         await asyncio.gather(*(fleet.forget() for fleet in self.all()))
 
     # instances

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from math import ceil
 from typing import Any
 
-from halimede.core import background
+from halimede.core import tasks
+from halimede.core.tasks import Tasks
 from halimede.hosting.control.deployments.plan import Plan
 from halimede.hosting.control.deployments.progress import BACK, ENDED, WAITING, Progress, Stage
 from halimede.hosting.control.fleet import Fleet
@@ -129,7 +130,7 @@ class Rollout:
             fleets.pending = fleets.make(record.pending)
         fleets.publish(progress.share)
         what = f"starting again what served at endpoint '{self._record.name}' before its update"
-        before = background.start(what, self._start_old_again(old))
+        before = tasks.start(what, self._start_old_again(old))
         self._is_resuming = True  # until then none of its instances may answer
         try:
             if fleets.pending is not None:
@@ -186,17 +187,13 @@ class Rollout:
         Raises:
             ApiError: something has.
         """
-        task = asyncio.get_running_loop().create_task(work)
-        try:
+        async with Tasks() as working:
+            task = working.submit(work)
             while True:
                 self._check(progress)
                 if task.done():
                     return task.result()
                 await asyncio.wait([task], timeout=self._dependencies.settings.look_s)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
 
     def _check(self, progress: Progress) -> None:
         """Refuse to go on if something has gone wrong.
@@ -272,17 +269,13 @@ class Rollout:
         Raises:
             ApiError: it does.
         """
-        task = asyncio.get_running_loop().create_task(work)
-        try:
+        async with Tasks() as working:
+            task = working.submit(work)
             while not task.done():
                 await asyncio.wait([task], timeout=self._dependencies.settings.look_s)
                 if waiting := self._current.waiting():
                     raise ApiError(_NO_ROOM[0], next(iter(waiting.values())))
             task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
 
     async def _shrink(self, new: Mapping[str, int]) -> None:
         """Have so many instances of the new fleet, at most."""

@@ -6,7 +6,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from halimede.core import background
+from halimede.core import tasks
+from halimede.core.backoff import Backoff
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.upstream import UpstreamPool
@@ -77,7 +78,7 @@ class Slot:
         self.instance_id = "" if adopted is None else adopted.request.id
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
-        self._task = background.start(f"an instance of {self._endpoint.name}", self._run())
+        self._task = tasks.start(f"an instance of {self._endpoint.name}", self._run())
         self._retiring: asyncio.Task[None] | None = None
 
     @property
@@ -99,7 +100,7 @@ class Slot:
         Once begun it goes on, also if its caller is cancelled, who may call it again.
         """
         if self._retiring is None or (self._retiring.done() and self._retiring.exception() is not None):
-            self._retiring = background.start(f"ending an instance of {self._endpoint.name}", self._retire())
+            self._retiring = tasks.start(f"ending an instance of {self._endpoint.name}", self._retire())
         await asyncio.shield(self._retiring)
 
     async def _retire(self) -> None:
@@ -119,14 +120,7 @@ class Slot:
         target.on_idle = idle.set
         if not target.inflight:
             return
-        waits = [asyncio.ensure_future(event.wait()) for event in (idle, self._ended)]
-        try:
-            await asyncio.wait(
-                waits, timeout=self._dependencies.settings.drain_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await tasks.first_of(idle.wait(), self._ended.wait(), timeout_s=self._dependencies.settings.drain_s)
 
     async def forget(self) -> None:
         """Look after the instance no more, and let it run on."""
@@ -138,8 +132,7 @@ class Slot:
             self._target.pool.close()
 
     async def _give_up(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        await asyncio.wait([task])
+        await tasks.cancel(task)
         if not self.ready.done():
             self.ready.cancel()
         elif not self.ready.cancelled():
@@ -149,10 +142,8 @@ class Slot:
 
     async def _run(self) -> None:
         settings = self._dependencies.settings
-        loop = asyncio.get_running_loop()
-        backoff = settings.backoff_s
+        backoff = Backoff(settings.backoff_s, settings.longest_backoff_s, _SOON_S)
         while True:
-            began = loop.time()
             try:
                 await self._start()
                 self._join()
@@ -177,9 +168,7 @@ class Slot:
                     self._endpoint.variant_words(self._variant.name),
                     self.instance_id,
                 )
-            soon = loop.time() - began < _SOON_S
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, settings.longest_backoff_s) if soon else settings.backoff_s
+            await backoff.pause()
 
     def _failed(self, error: ApiError) -> None:
         if not self.ready.done():
@@ -245,7 +234,7 @@ class Slot:
             resources,
             _containers_of(variant),
         )
-        launching = asyncio.ensure_future(
+        launching = tasks.submit(
             self._dependencies.substrate.launch(request, self._variables, self._archives)
         )
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.containers.counts import PATH
 from halimede.hosting.metering.store import Metric, MetricStore, MetricStores
 from halimede.hosting.metering.variant import INVOCATIONS
@@ -78,14 +78,11 @@ class ContainerMetrics:
 
     def start(self) -> None:
         """Ask once a second from now on."""
-        self._task = background.keep("measuring containers", self._work)
+        self._task = tasks.forever("measuring containers", self._work)
 
     async def stop(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await tasks.cancel(self._task)
 
     async def _work(self) -> None:
         while True:

@@ -8,12 +8,11 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.monitoring.captures import EndpointConfigs, capture_of
@@ -211,7 +210,7 @@ class Scheduler:
         begun.move(ExecutionStatus.IN_PROGRESS, now)
         await self._state.put_execution(begun)
         self._running = begun.scope, begun.name
-        self._task = background.start(f"monitoring job {begun.name}", self._run(begun))
+        self._task = tasks.start(f"monitoring job {begun.name}", self._run(begun))
 
     async def _run(self, execution: Execution) -> None:
         try:
@@ -296,10 +295,7 @@ class Scheduler:
     async def cancel(self) -> None:
         """End the job that runs; its execution is as it was."""
         task, self._task, self._running = self._task, None, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await tasks.cancel(task)
 
     async def idle(self) -> None:
         """Return once no job runs."""

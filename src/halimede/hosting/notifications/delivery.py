@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, connect
 from halimede.hosting.notifications.records import Message, Subscription
@@ -126,7 +126,7 @@ class Deliveries:
         self._subscriptions[arn] = subscription
         if arn not in self._tasks:
             self._wakes[arn] = asyncio.Event()
-            self._tasks[arn] = background.start(f"delivering messages to {arn}", self._deliver(arn))
+            self._tasks[arn] = tasks.start(f"delivering messages to {arn}", self._deliver(arn))
         self.wake(arn)
 
     def wake(self, arn: str) -> None:
@@ -144,11 +144,7 @@ class Deliveries:
 
     async def stop(self) -> None:
         """Deliver no more. What has not been delivered is when the host is started again."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await tasks.cancel(*self._tasks.values())
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _deliver(self, arn: str) -> None:

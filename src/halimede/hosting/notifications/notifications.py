@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import ApiError
@@ -103,9 +103,7 @@ class Notifications:
     async def stop(self) -> None:
         """Deliver no more; the next process goes on."""
         await self._tidying.stop()
-        if self._logging is not None:
-            self._logging.cancel()
-            await asyncio.wait([self._logging])
+        await tasks.cancel(self._logging)
         await self._deliveries.stop()
         await self._file.close()
 
@@ -268,7 +266,7 @@ class Notifications:
             await self._file.publish(message, confirmed)
             self._unlogged.append(message)
             if self._logging is None:
-                self._logging = background.start("writing the logs of topics", self._log_on())
+                self._logging = tasks.start("writing the logs of topics", self._log_on())
             for arn in confirmed:
                 self._deliveries.wake(arn)
         return message.id
@@ -308,7 +306,7 @@ class Notifications:
         """
         now = self._now()
         if self._is_log_behind and self._logging is None:
-            self._logging = background.start("writing the logs of topics", self._log_on())
+            self._logging = tasks.start("writing the logs of topics", self._log_on())
         await self._file.forget_messages(now - _REMEMBERED_S)
         async with self._changing:
             late = [

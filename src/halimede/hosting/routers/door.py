@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.http.connection import ClientConnection
 
 _ADDRESS_BYTES = 256
@@ -154,12 +154,12 @@ class Adoption:
     def __init__(self, make: Callable[[Handed], ClientConnection]) -> None:
         """Opens them as what `make` makes of them."""
         self._make = make
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = Tasks()
         self._stopped = False
 
     def take(self, handed: Handed) -> None:
         """Open a connection."""
-        background.start("taking a connection over", self._open(handed), self._opening)
+        self._opening.start("taking a connection over", self._open(handed))
 
     async def _open(self, handed: Handed) -> None:
         connection = self._make(handed)

@@ -14,7 +14,7 @@ import sys
 
 import uvloop
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.core.origins import OriginPolicy
 from halimede.frontends.connection_limit import no_descriptors
@@ -91,7 +91,7 @@ class Router:
         elif isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Stop):
-            self._stopping = background.start("stopping", self._stop(message.grace_s))
+            self._stopping = tasks.start("stopping", self._stop(message.grace_s))
 
     def _begin(self, message: Begin) -> None:
         WALL_CLOCK.follow(message.time)

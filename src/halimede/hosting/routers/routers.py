@@ -15,8 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from halimede.core import background
+from halimede.core.backoff import Backoff
 from halimede.core.clock import WALL_CLOCK
+from halimede.core.tasks import Tasks
 from halimede.frontends.connection_limit import ConnectionLimit
 from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.server import Connections
@@ -86,7 +87,7 @@ class Routers:
         self._table = table
         # of the routers and of the host's own process, as each knows only of its own bodies
         self._receive_bytes = settings.receive_bytes // (self._count + 1)
-        self._keepers: list[asyncio.Task[None]] = []
+        self._keepers = Tasks()
         self._adoption = Adoption(self._adopt)
         self.limit: ConnectionLimit
         self._stopping = False
@@ -160,10 +161,8 @@ class Routers:
             OSError: a process cannot be started.
         """
         links = await asyncio.gather(*(self._begin(row) for row in range(self._count)))
-        self._keepers = [
-            background.start(f"looking after router {row}", self._keep(row, link))
-            for row, link in enumerate(links)
-        ]
+        for row, link in enumerate(links):
+            self._keepers.start(f"looking after router {row}", self._keep(row, link))
         logger.info(
             "invocations are answered by the processes %s", ", ".join(map(str, sorted(self.processes)))
         )
@@ -219,10 +218,8 @@ class Routers:
 
     async def _keep(self, row: int, link: RouterLink) -> None:
         """Have a router, and another one when it has ended."""
-        loop = asyncio.get_running_loop()
-        backoff = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _LONGEST_BACKOFF_S, _SOON_S)
         while True:
-            since = loop.time()
             try:
                 await _ended(link)
             except Exception:  # nobody would notice its end
@@ -235,22 +232,17 @@ class Routers:
             if self._stopping:
                 return
             logger.error("router process %d has ended; another one is started", link.pid)
-            if loop.time() - since < _SOON_S:
-                await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
-            else:
-                backoff = _BACKOFF_S
-            link = await self._replaced(row)
+            link = await self._replaced(row, backoff)
 
-    async def _replaced(self, row: int) -> RouterLink:
+    async def _replaced(self, row: int, backoff: Backoff) -> RouterLink:
         while True:
+            await backoff.pause()
             try:
                 return await self._begin(row)
             except OSError as error:
                 logger.error("a router process cannot be started: %s", error.strerror or error)
             except Exception:  # whatever it is, it may work the next time
                 logger.exception("a router process cannot be started")
-            await asyncio.sleep(_LONGEST_BACKOFF_S)
 
     async def _settle(self) -> None:
         await asyncio.gather(*(link.sync() for link in list(self._links)))
@@ -265,12 +257,8 @@ class Routers:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s + _LAST_WORDS_S):
                 await asyncio.gather(*(link.gone.wait() for link in list(self._links)))
-        if self._keepers:
-            await asyncio.wait(self._keepers, timeout=_LAST_WORDS_S)
-        for task in self._keepers:
-            task.cancel()
-        if self._keepers:
-            await asyncio.wait(self._keepers)
+        await self._keepers.wait(_LAST_WORDS_S)
+        await self._keepers.close()
         for link in list(self._links):
             await link.bury()
         self._links.clear()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from urllib.parse import unquote
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
@@ -83,7 +83,7 @@ class Invocations:
         self._settings = settings or InvocationSettings()
         self._loop = asyncio.get_running_loop()
         self._under_way: set[Invocation] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting = Tasks()
         self._timer = self._loop.call_later(_TICK_S, self._check_deadlines)
 
     @property
@@ -155,7 +155,7 @@ class Invocations:
         if invocation.has_choice:
             limit = min(limit, _CONNECT_S)
         opening = _open(invocation, target, limit)
-        background.start(f"connecting to instance {target.id}", opening, self._connecting)
+        self._connecting.start(f"connecting to instance {target.id}", opening)
 
     def _check_deadlines(self) -> None:
         self._timer = self._loop.call_later(_TICK_S, self._check_deadlines)
@@ -166,8 +166,7 @@ class Invocations:
     def close(self) -> None:
         """Look at the time no more; nothing is under way."""
         self._timer.cancel()
-        for task in self._connecting:
-            task.cancel()
+        self._connecting.cancel()
 
 
 async def _open(invocation: Invocation, target: Target, timeout_s: float) -> None:

@@ -1,13 +1,12 @@
 """Application Auto Scaling for the variants of endpoints: all of it, put together."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.api.services import Service
 from halimede.hosting.capacity import Variants
 from halimede.hosting.each_second import EachSecond
@@ -62,7 +61,7 @@ class Autoscaling:
         self._is_open = False
         alarms.add_action(POLICY_PREFIX, self._note)
         self._ticking = EachSecond("autoscaling", self.tick)
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._forgetting = Tasks()
 
     def service(self) -> Service:
         """The service's operations."""
@@ -113,8 +112,7 @@ class Autoscaling:
     async def stop(self) -> None:
         """Scale no more. What is being done goes on when the host is started again."""
         await self._ticking.stop()
-        if self._forgetting:
-            await asyncio.wait(self._forgetting)
+        await self._forgetting.wait()
         async with self._state.changing:
             await self._state.close()
 
@@ -157,7 +155,7 @@ class Autoscaling:
         for target in list(self._state.targets.values()):
             if target.variant.endpoint_id == endpoint:
                 what = f"deregistering {target.variant.resource}"
-                background.start(what, self._remove_logged(target), self._forgetting)
+                self._forgetting.start(what, self._remove_logged(target))
 
     async def _remove_logged(self, target: Target) -> None:
         async with self._state.changing:

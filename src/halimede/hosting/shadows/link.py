@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.shadows.frames import Begin, Frames
 from halimede.hosting.shadows.settings import ShadowSettings
 
@@ -62,7 +62,7 @@ class SenderLink:
         if self.frames is None and self._starting is None and loop.time() >= self._may_start:
             self._may_start = loop.time() + self._settings.restart_s
             what = "starting the process that sends copies to shadow variants"
-            self._starting = background.start(what, self._start())
+            self._starting = tasks.start(what, self._start())
 
     async def _start(self) -> None:
         near, far = socket.socketpair()
@@ -118,9 +118,7 @@ class SenderLink:
 
     async def close(self) -> None:
         """End the process."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+        await tasks.cancel(self._starting)
         frames, self.frames = self.frames, None
         if frames is not None:
             frames.abort()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic_ns
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 from halimede.hosting.shadows.answers import Answer
 from halimede.hosting.shadows.frames import Job
@@ -78,7 +78,7 @@ class Sending:
         if connection is not None:
             self._send(connection)
         else:
-            background.start("sending a copy to a shadow variant", self._connect(pool), _CONNECTING)
+            _CONNECTING.start("sending a copy to a shadow variant", self._connect(pool))
 
     async def _connect(self, pool: UpstreamPool) -> None:
         try:
@@ -162,4 +162,4 @@ class Sending:
         on_sent(self)
 
 
-_CONNECTING: set[asyncio.Task[None]] = set()
+_CONNECTING = Tasks()

@@ -15,7 +15,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import checksums
 from halimede.hosting.store.blobs import Blobs, NewBlob, in_memory
@@ -216,7 +217,7 @@ class ObjectStore:
                 raise
             await self._remove(unused)
 
-        await _uninterrupted(work())
+        await _uninterrupted(tasks.submit(work()))
 
     # objects
 
@@ -494,14 +495,13 @@ class ObjectStore:
         await self._remove(await self._tell(lambda: self._index.abort(bucket, key, upload)))
 
 
-async def _uninterrupted(work: Awaitable[Result]) -> Result:
+async def _uninterrupted(work: "asyncio.Future[Result]") -> Result:
     """What is begun is waited for, even by who is cancelled: nobody may clean up under a thread that works."""
-    future = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(future)
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
         with suppress(Exception):
-            await asyncio.shield(future)
+            await asyncio.shield(work)
         raise
 
 

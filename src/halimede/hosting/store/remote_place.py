@@ -25,6 +25,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.endpoints import AWS
 from halimede.hosting.store.offers import LIFETIME_S
@@ -178,17 +179,13 @@ class RemotePlace:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _no_file(path.parent.parent, error) from error
-        tasks = [asyncio.ensure_future(fetch(file, begins)) for _ in range(_AT_A_TIME)]
         try:
-            await asyncio.gather(*tasks)
+            await tasks.all_of(fetch(file, begins) for _ in range(_AT_A_TIME))
         except (BaseError, FileNotFoundError, PermissionError, ValueError) as error:
             raise self._refused(location, error) from None
         except OSError as error:
             raise _no_file(path.parent.parent, error) from error
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
             os.close(file)
 
     async def _store(self, location: Location) -> S3Store:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import response_head
 from halimede.hosting.store import body, checksums, s3_xml
@@ -162,11 +163,8 @@ async def complete_multipart_upload(store: ObjectStore, call: S3Call) -> None:
     _check_size(parts, call.headers.get("x-amz-mp-object-size"))
     expected = checksums.declared(call.headers)
     await store.check(call.bucket, call.object_key, conditions)
-    work = asyncio.ensure_future(store.complete(upload, parts, expected, conditions))
-    try:
-        await _answer_later(call, work)
-    finally:
-        work.cancel()
+    async with Tasks() as tasks:
+        await _answer_later(call, tasks.submit(store.complete(upload, parts, expected, conditions)))
 
 
 async def _answer_later(call: S3Call, work: "asyncio.Future[StoredObject]") -> None:

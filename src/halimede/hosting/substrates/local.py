@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from halimede.core import background
 from halimede.core.ports import free_port
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import (
     InstanceRequest,
@@ -96,7 +96,7 @@ class LocalSubstrate:
         self._machine = machine
         self._oversubscription = oversubscription
         self._instances: dict[str, _Instance] = {}
-        self._clearing: set[asyncio.Task[None]] = set()
+        self._clearing = Tasks()
         self._on_exit: OnExit = _ignore
         self._isolates = False
         self._is_stopped = False
@@ -298,7 +298,7 @@ class LocalSubstrate:
             return
         instance.asked = True
         what = f"clearing up after instance {instance.request.id}"
-        background.start(what, self._clear(instance), self._clearing)
+        self._clearing.start(what, self._clear(instance))
         self._on_exit(instance.request.id, reason)
 
     def _reason(self, instance: _Instance) -> str:
@@ -352,7 +352,7 @@ class LocalSubstrate:
                     instance.process.returncode = 0  # it is not this process that will wait for it
         else:
             await asyncio.gather(*(self.terminate(each) for each in list(self._instances)))
-        await asyncio.gather(*self._clearing)
+        await self._clearing.wait()
         await self._usage.stop()
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import BinaryIO
 
+from halimede.core.tasks import Tasks
 from halimede.hosting.http.call import CallError
 from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.transform.lanes import Lane
@@ -127,8 +128,8 @@ async def exchange_stream(
         TransformError: there is nothing to read.
     """
     async with asyncio.timeout(timeout_s), _answer(lane, pauses=True) as (connection, answer):
-        sending = asyncio.ensure_future(_send(connection, answer, head, read))
-        try:
+        async with Tasks() as tasks:
+            sending = tasks.submit(_send(connection, answer, head, read))
             while not answer.done.done():
                 await answer.readable.wait()
                 answer.readable.clear()
@@ -139,9 +140,6 @@ async def exchange_stream(
             if sending.done():
                 sending.result()
             answer.done.result()
-        finally:
-            sending.cancel()
-            await asyncio.wait({sending})
         if answer.is_success:
             await asyncio.to_thread(out.write, answer.body)
             answer.body.clear()

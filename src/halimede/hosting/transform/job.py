@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from halimede.core import background
+from halimede.core import tasks
+from halimede.core.backoff import Backoff
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.dependencies import JobDependencies
@@ -93,7 +94,7 @@ class Job:
         """Begin, or go on."""
         if self.record.is_settled:
             return
-        self._task = background.keep(f"working on transform job '{self.record.name}'", self._work)
+        self._task = tasks.forever(f"working on transform job '{self.record.name}'", self._work)
 
     async def stop(self) -> None:
         """Give up what is under way; the job is stopped when its instances have ended. What is written stays.
@@ -120,9 +121,7 @@ class Job:
         await self._fleet.forget()
 
     async def _give_up(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await tasks.cancel(self._task)
 
     async def _work(self) -> None:
         record = self.record
@@ -144,15 +143,14 @@ class Job:
     async def _end(self) -> None:
         """End the instances, and settle."""
         record = self.record
-        backoff = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _LONGEST_BACKOFF_S)
         while True:
             try:
                 await self._fleet.retire()
                 break
             except Exception:  # of one job; its instances have to end nonetheless
                 logger.exception("the instances of transform job '%s' do not end", record.name)
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
+            await backoff.pause()
         await asyncio.to_thread(
             shutil.rmtree, self._dependencies.directory / record.fleet, ignore_errors=True
         )
@@ -170,7 +168,7 @@ class Job:
     async def _keep(self, record: JobRecord) -> None:
         """Write a record down, however long that takes."""
         record.modified = self._dependencies.now()
-        backoff = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _LONGEST_BACKOFF_S)
         while True:
             try:
                 await self._dependencies.state.put(record)
@@ -179,5 +177,4 @@ class Job:
                 logger.error("transform job '%s': %s", record.name, error.message)
             except Exception:  # of one job, and the log has what nobody foresaw
                 logger.exception("transform job '%s' cannot be written down", record.name)
-            await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
+            await backoff.pause()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from halimede.core import background
+from halimede.core import tasks
+from halimede.core.backoff import Backoff
 from halimede.hosting.errors import ApiError
 from halimede.hosting.transform.dependencies import JobDependencies, JobFleet, JobObjects
 from halimede.hosting.transform.failures import JobError, TransformError, client_error
@@ -32,6 +33,7 @@ _WRITES = 4
 """So often an output is written, until its object has failed."""
 
 _BACKOFF_S = 1.0
+_LONGEST_BACKOFF_S = 60.0
 _REPORT_S = 2.0
 _OUT, _CHECKPOINT = ".out", ".checkpoint"
 
@@ -91,12 +93,11 @@ class Run:
             TransformError: not all of them could be.
             ApiError: the instances do not come up, or what there is to do cannot be kept.
         """
-        reporting = background.keep("reporting a transform job", self._report_always)
+        reporting = tasks.forever("reporting a transform job", self._report_always)
         try:
             await self._transform()
         finally:
-            reporting.cancel()
-            await asyncio.wait([reporting])
+            await tasks.cancel(reporting)
 
     async def _transform(self) -> None:
         spec = self._spec
@@ -160,22 +161,7 @@ class Run:
                 index = todo.popleft()
                 await self._try(index, inputs[index], Transformation(self._spec, sender, permits))
 
-        loop = asyncio.get_running_loop()
-        workers = [loop.create_task(work()) for _ in range(min(places, _OBJECTS, len(todo)))]
-        try:
-            if workers:
-                await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
-            for worker in workers:
-                if worker.done():
-                    worker.result()
-        finally:
-            for worker in workers:
-                worker.cancel()
-            if workers:
-                await asyncio.wait(workers)
-            for worker in workers:
-                if not worker.cancelled():
-                    worker.exception()  # the first error has been raised
+        await tasks.all_of(work() for _ in range(min(places, _OBJECTS, len(todo))))
 
     async def _try(self, index: int, given: InputObject, transformation: Transformation) -> None:
         """Transform one object, or note why it cannot be.
@@ -223,7 +209,7 @@ class Run:
 
     async def _write(self, url: str, output: Path) -> None:
         """Put an output where it belongs, whole."""
-        backoff = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _LONGEST_BACKOFF_S)
         for left in range(_WRITES - 1, -1, -1):
             try:
                 await self._objects.write(url, output)
@@ -232,8 +218,7 @@ class Run:
                 if not left:
                     raise
                 self._tell(error.message)
-            await asyncio.sleep(backoff)
-            backoff *= 2
+            await backoff.pause()
 
     async def _keep_progress(self) -> None:
         """Write down which objects are done; several that are done at the same time with one write."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from halimede.core.backoff import Backoff
 from halimede.hosting.http.call import CallError
 from halimede.hosting.transform.exchange import RefusedError, exchange, exchange_stream, head_of
 from halimede.hosting.transform.failures import TransformError
@@ -86,7 +87,7 @@ class Sender:
 
     async def _again(self, once: Callable[[Lane], Awaitable[tuple[int, bytes]]]) -> bytes:
         tries = lost = 0
-        backoff = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _LONGEST_BACKOFF_S)
         loop = asyncio.get_running_loop()
         refused: float | None = None  # since when
         while True:
@@ -119,9 +120,8 @@ class Sender:
                 self._lanes.release(lane)
             if tries > self._retries or lost > max(_LOST_TRIES, self._retries):
                 raise failure
-            await asyncio.sleep(backoff)
+            await backoff.pause()
             refused = None
-            backoff = min(2 * backoff, _LONGEST_BACKOFF_S)
 
 
 def _failure(status: int, body: bytes) -> TransformError:

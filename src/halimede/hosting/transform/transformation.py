@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from halimede.core import tasks
 from halimede.hosting.transform.checkpoint import Checkpoint, basis_of, read_checkpoint
 from halimede.hosting.transform.payloads import ObjectReader, Payload
 from halimede.hosting.transform.progress import Counts
@@ -102,16 +103,13 @@ class Transformation:
                     while self._permits.locked() and under_way:
                         await self._write_next(under_way, reader, out)
                     await self._permits.acquire()
-                    sending = asyncio.get_running_loop().create_task(self._sender.payload(payload.body))
+                    sending = tasks.submit(self._sender.payload(payload.body))
                     under_way.append((payload, sending))
             while under_way:
                 await self._write_next(under_way, reader, out)
             self.counts.bytes_in = reader.position
         finally:
-            for _, sending in under_way:
-                sending.cancel()
-            if under_way:
-                await asyncio.wait([sending for _, sending in under_way])
+            await tasks.cancel(*(sending for _, sending in under_way))
             for _, sending in under_way:
                 self._permits.release()
                 if not sending.cancelled():

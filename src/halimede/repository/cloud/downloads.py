@@ -13,6 +13,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
+from halimede.core import tasks
 from halimede.core.errors import OutOfMemoryError
 from halimede.repository.cloud.failures import ReplacedError, failure, is_final
 from halimede.repository.cloud.listing import BucketObject, plain_tag
@@ -94,13 +95,7 @@ class Downloads:
         pieces = []
         for file in files:
             pieces += [_Piece(store, location, file, begin, progress) for begin in file.begin()]
-        tasks = [asyncio.ensure_future(self._run(piece)) for piece in pieces]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.all_of(self._run(piece) for piece in pieces)
 
     async def _run(self, piece: "_Piece") -> None:
         async with self._slots:

@@ -10,6 +10,7 @@ from typing import Any
 
 from halimede.core.clock import Clock
 from halimede.core.errors import HalimedeError
+from halimede.core.tasks import Tasks
 from halimede.workers.channel import Message
 from halimede.workers.host import Attached, Target
 from halimede.workers.in_server.inbox import Inbox
@@ -54,7 +55,7 @@ class ServerRuntime(Runtime):
         self.calls_made = 0
         self.strayed = False
         self.call = self._call
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
 
     @property
     def on_loop(self) -> bool:
@@ -67,9 +68,7 @@ class ServerRuntime(Runtime):
             return super().spawn(coroutine)
         if not self.on_loop:
             return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        task = self.loop.create_task(TimedCoroutine(self.model_name, coroutine))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.submit(TimedCoroutine(self.model_name, coroutine))
         return Future()  # nobody waits
 
     def post(self, function: Any, *arguments: Any) -> None:
@@ -126,9 +125,7 @@ class ServerRuntime(Runtime):
         if not inspect.isawaitable(value):
             done.set_result(value)
             return
-        task = self.loop.create_task(self._finish(value, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.submit(self._finish(value, done))
 
     async def _finish(self, work: Any, done: "Future[Any]") -> None:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.ray import engine as engine_module
@@ -30,7 +30,7 @@ RUNNING = RunningInstance(REQUEST, "10.0.0.3", 4000, node=NODE)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is looked at, and tried again, at once."""
-    monkeypatch.setattr(background, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
     for name in ("_LOOK_S", "_REQUEST_S", "_RECONNECTING_S"):
         monkeypatch.setattr(substrate_module, name, 0.001)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.call import CallError
 from halimede.hosting.routing.meters import ModelMeter
@@ -91,7 +91,7 @@ class Holder:
         self._absent: dict[Entry, None] = {}  # in the order in which they came to be so
         self._promised: dict[Entry, int] = {}  # what those take that are to be loaded
         self._disk_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._room = asyncio.Lock()  # one model at a time makes room and is loaded
         self._changed = asyncio.Event()
 
@@ -173,7 +173,7 @@ class Holder:
             self._start(self._load(entry))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        background.start(f"loading or unloading a model of instance {self.target.id}", work, self._tasks)
+        self._tasks.start(f"loading or unloading a model of instance {self.target.id}", work)
 
     async def _load(self, entry: Entry) -> None:
         entry.failure = None
@@ -410,10 +410,7 @@ class Holder:
     async def close(self) -> None:
         """The instance is gone, or about to go: end what is under way."""
         self.gone = True
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
 
 
 class ElsewhereError(ApiError):

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 
-from halimede.core import background
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.meters import ModelMeter, NoModelMeter
 from halimede.hosting.routing.residency.candidates import Candidates
@@ -84,7 +84,7 @@ class MultiModelResidency:
         self._waiting = Waiting()
         self._typical_bytes = 0.0  # what a model takes of which nothing is known
         self._forget_at_ns = 0
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = Tasks()
         self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._check_deadlines)
 
     def loaded_counts(self) -> Mapping[str, int]:
@@ -299,7 +299,7 @@ class MultiModelResidency:
             return
         self._candidates.remove(holder)
         self._nodes.left(holder.node)
-        background.start(f"forgetting the models of instance {target.id}", holder.close(), self._closing)
+        self._closing.start(f"forgetting the models of instance {target.id}", holder.close())
         for entry in holder.entries.values():
             self._forget(entry)
         for entry in holder.entries.values():
@@ -310,7 +310,7 @@ class MultiModelResidency:
         self._timer.cancel()
         for holder in list(self._holders.values()):
             self.left(holder.target)
-        await asyncio.gather(*self._closing)
+        await self._closing.wait()
 
 
 def _is_unreachable(entry: Entry) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ray
 
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.holes import punch
 from halimede.hosting.store.source import Offer
@@ -97,7 +98,7 @@ class InstanceActor:
                 was told to end meanwhile.
         """
         if self._starting is None:
-            self._starting = asyncio.ensure_future(self._start(launch))
+            self._starting = tasks.submit(self._start(launch))
         return await asyncio.shield(self._starting)
 
     async def _start(self, launch: Launch) -> RunningInstance:
@@ -265,7 +266,7 @@ class InstanceActor:
         """
         while (earlier := self._fetching.get(name)) is not None:
             await asyncio.wait([earlier])
-        fetching = self._fetching[name] = asyncio.ensure_future(self._fetch(name, offer, timeout_s))
+        fetching = self._fetching[name] = tasks.submit(self._fetch(name, offer, timeout_s))
         fetching.add_done_callback(lambda _: self._fetching.pop(name))
         return await asyncio.shield(fetching)
 

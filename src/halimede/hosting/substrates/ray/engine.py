@@ -24,8 +24,9 @@ from ray._private.state import available_resources_per_node
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.core.memory import trim_memory
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import InstanceRequest, RunningInstance, log_of
 from halimede.hosting.substrates.ray.actor import InstanceActor
@@ -112,14 +113,14 @@ class Engine:
         self._writer = writer
         self._held: dict[str, _Held] = {}
         self._placing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._actor_class = ray.remote(InstanceActor)  # Ray ships it once for all actors
         self._look: asyncio.Task[_Cluster] | None = None
         self._looked = 0.0
 
     def answer(self, call: Call) -> None:
         """Answer a call when what it asks for is done."""
-        background.start(call.name, self._answer(call), self._tasks)
+        self._tasks.start(call.name, self._answer(call))
 
     async def _answer(self, call: Call) -> None:
         try:
@@ -159,7 +160,7 @@ class Engine:
         """What Ray says of its nodes, which many instances that wait for room ask for together."""
         now = asyncio.get_running_loop().time()
         if self._look is None or (self._look.done() and now - self._looked > _LOOK_S):
-            self._look, self._looked = asyncio.create_task(asyncio.to_thread(_cluster)), now
+            self._look, self._looked = tasks.submit(asyncio.to_thread(_cluster)), now
         return await asyncio.shield(self._look)
 
     async def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
@@ -195,7 +196,7 @@ class Engine:
         held = self._held.get(name)
         if held is None:
             held = self._held[name] = _Held(actor, shape, variant, log, position=_size(log))
-            held.watch = background.start(f"watching instance {name}", self._watch(name, held))
+            held.watch = tasks.start(f"watching instance {name}", self._watch(name, held))
         return held
 
     async def launch(self, launch: Launch, logs: Path, wait_s: float, *, spread: bool) -> RunningInstance:
@@ -265,8 +266,8 @@ class Engine:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
-        where = asyncio.ensure_future(self._reached(None, held.actor.where.remote))
-        try:
+        async with Tasks() as asking:
+            where = asking.submit(self._reached(None, held.actor.where.remote))
             while True:
                 await asyncio.wait([where], timeout=_PLACING_S)
                 if where.done():
@@ -281,8 +282,6 @@ class Engine:
                     if loop.time() >= end:
                         msg = f"{reason}. Add nodes, delete endpoints, lower instance counts, or use a smaller type"
                         raise ApiError("InsufficientInstanceCapacity", msg, 503)
-        finally:
-            where.cancel()
 
     async def terminate(self, name: str, grace_s: float) -> None:
         """End an instance and its actor, wherever they are."""
@@ -290,9 +289,7 @@ class Engine:
         if held is None:
             await self._terminate_unknown(name, grace_s)
             return
-        if held.watch is not None:
-            held.watch.cancel()
-            await asyncio.wait([held.watch])
+        await tasks.cancel(held.watch)
         try:
             if held.node:
                 rest = await self._stopped(held, grace_s)
@@ -322,16 +319,14 @@ class Engine:
             LostError: the actor or its node is gone.
             UnreachableError: it cannot be reached now.
         """
-        asking = asyncio.ensure_future(_asked(answer))
-        try:
-            while not asking.done():
-                await asyncio.wait([asking], timeout=_NODE_LOOK_S)
+        async with Tasks() as asking:
+            answered = asking.submit(_asked(answer))
+            while not answered.done():
+                await asyncio.wait([answered], timeout=_NODE_LOOK_S)
                 # a machine that stands still keeps its connections, and Ray waits for an answer from there
-                if not asking.done():
+                if not answered.done():
                     await self._check_node(held)
-            return asking.result()
-        finally:
-            asking.cancel()
+            return answered.result()
 
     async def _check_node(self, held: _Held) -> None:
         if held.node and held.node not in {node.id for node in await self.nodes()}:

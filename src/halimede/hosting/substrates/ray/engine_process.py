@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.substrates.ray.messages import Answer, Call, Event, receive, send
 
 _PROGRAM = "halimede.hosting.substrates.ray.engine"
@@ -91,7 +91,7 @@ class EngineProcess:
             await self.close()
             raise EngineError(f"the Ray cluster at {address} cannot be used: {told.arguments[0]}")
         self.node, self.address = told.arguments
-        self._reading = background.start("reading what Ray's process tells", self._read(reader))
+        self._reading = tasks.start("reading what Ray's process tells", self._read(reader))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -153,9 +153,7 @@ class EngineProcess:
 
     async def close(self) -> None:
         """End the process; actors stay."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])  # what ended it is in the log
+        await tasks.cancel(self._reading)
         self._fail_calls()
         if self._writer is not None:
             self._writer.close()

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from halimede.core import background
+from halimede.core import tasks
+from halimede.core.backoff import Backoff
+from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.substrates.base import (
     InstanceRequest,
@@ -122,7 +124,7 @@ class RaySubstrate:
         self._connected = asyncio.Event()
         self._instances: dict[str, _Instance] = {}
         self._on_exit: OnExit = _ignore
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._wishes: asyncio.Task[None] | None = None
         self._wished: Sequence[Mapping[str, float]] = []
         self._is_started = False
@@ -218,11 +220,11 @@ class RaySubstrate:
         self._connected.clear()
         if was_connected and not self._stopped:
             logger.warning("the connection to the Ray cluster at %s is lost; instances run on", self._address)
-            background.keep("connecting to the Ray cluster again", self._reconnect, self._tasks)
+            self._tasks.forever("connecting to the Ray cluster again", self._reconnect)
 
     async def _reconnect(self) -> None:
         """Connect again, and find out what has become of the instances."""
-        pause = _RECONNECTING_S
+        backoff = Backoff(_RECONNECTING_S, _LONGEST_RECONNECTING_S)
         while True:
             await self._engine.close()
             try:
@@ -232,8 +234,7 @@ class RaySubstrate:
                 await self._reconcile()
             except (EngineError, EngineLostError, ApiError, OSError) as error:
                 logger.warning("%s; trying again", str(error) or "the connection to Ray was lost again")
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_RECONNECTING_S)
+                await backoff.pause()
             else:
                 self._connected.set()
                 return
@@ -265,7 +266,7 @@ class RaySubstrate:
         self._is_started = True
         names = await self._engine.call("actors")
         await asyncio.gather(*(self._take_over(name) for name in names))
-        background.keep("looking at the nodes of the Ray cluster", self._look, self._tasks)
+        self._tasks.forever("looking at the nodes of the Ray cluster", self._look)
         self._connected.set()
         return self.instances()
 
@@ -372,12 +373,7 @@ class RaySubstrate:
         Raises:
             ApiError: the instance is not wanted any more.
         """
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._connected, instance.given_up)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await tasks.first_of(self._connected.wait(), instance.given_up.wait())
         if instance.asked:
             raise ApiError("InternalFailure", "the instance is not wanted any more", 500)
 
@@ -406,7 +402,7 @@ class RaySubstrate:
             return
         instance.given_up.set()
         name = instance.request.id
-        background.start(f"ending what is left of instance {name}", self.terminate(name, 0.0), self._tasks)
+        self._tasks.start(f"ending what is left of instance {name}", self.terminate(name, 0.0))
         self._on_exit(name, reason)
 
     # what the engine tells
@@ -436,7 +432,7 @@ class RaySubstrate:
     def _wish(self) -> None:
         """Ask Ray's autoscaler for the nodes that all instances need together, while some wait for room."""
         if self._wishes is None or self._wishes.done():
-            self._wishes = background.keep("asking Ray for nodes", self._tell_wishes)
+            self._wishes = self._tasks.forever("asking Ray for nodes", self._tell_wishes)
 
     async def _tell_wishes(self) -> None:
         while True:
@@ -497,8 +493,7 @@ class RaySubstrate:
                 with suppress(TimeoutError):  # whoever connects again ends those that are not known any more
                     await asyncio.wait_for(self._connected.wait(), _STOPPING_S)
         self._stopped = True
-        for task in [*self._tasks, *([self._wishes] if self._wishes is not None else [])]:
-            task.cancel()
+        self._tasks.cancel()
         if self._wished and not leave:
             with suppress(EngineLostError, ApiError):
                 await self._engine.call("request_resources", [])

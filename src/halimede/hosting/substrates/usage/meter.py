@@ -4,9 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
-from halimede.core import background
+from halimede.core import tasks
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.substrates.usage.gpus import GpuMeter
 from halimede.hosting.substrates.usage.utilization import Sampler
@@ -32,7 +31,7 @@ class UsageMeter:
     async def start(self) -> None:
         """Begin, and look at the GPUs each second."""
         await self.open()
-        self._task = background.keep("measuring GPUs", self._watch_gpus)
+        self._task = tasks.forever("measuring GPUs", self._watch_gpus)
 
     async def open(self) -> None:
         """Begin; somebody else calls `note_gpus`."""
@@ -40,10 +39,7 @@ class UsageMeter:
 
     async def stop(self) -> None:
         """Measure no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await tasks.cancel(self._task)
         await self._run(self._gpus.close)
         self._thread.shutdown()
 

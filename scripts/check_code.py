@@ -1,10 +1,11 @@
-"""Refuse tests that sleep, and tests that cannot fail.
+"""Refuse tests that sleep, tests that cannot fail, and tasks whose failure nobody hears of.
 
 * `time.sleep` and `asyncio.sleep` (but of 0) belong in `tests/support/waiting.py`. Elsewhere a line needs a comment
   that says what its sleep stands for: `# sleeps: the work of a slow model`.
 * A test has to assert: itself, or by a function of the tests that it calls.
+* In the package, `core/tasks.py` makes all tasks of an event loop.
 
-    python scripts/check_tests.py [FILE ...]
+    python scripts/check_code.py [FILE ...]
 """
 
 import ast
@@ -15,6 +16,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parent.parent
 _WAITING = "tests/support/waiting.py"
+_TASKS = "src/halimede/core/tasks.py"
 _REASON = re.compile(r"# sleeps: \S")
 _FAILING = re.compile(r"^(raises|warns|fail|assert_\w+|expect\w*|to_(be|have|contain)_\w+)$")
 """Names of pytest, numpy.testing, unittest.mock and Playwright that raise an error if something is wrong."""
@@ -26,12 +28,18 @@ def main(files: Sequence[str]) -> int:
     """Print the faults of these files, of all tests if there are none; 1 if there are any."""
     trees = {path: ast.parse(path.read_text()) for path in sorted((_ROOT / "tests").rglob("*.py"))}
     asserting = asserting_functions(trees.values())
+    package = {path: ast.parse(path.read_text()) for path in sorted((_ROOT / "src").rglob("*.py"))}
+    trees |= package
     wanted = {Path(file).resolve() for file in files} or trees.keys()
     faults = [
         f"{path.relative_to(_ROOT)}:{line}: {fault}"
         for path, tree in trees.items()
         if path in wanted
-        for line, fault in sorted([*sleeps(path, tree), *empty_tests(path, tree, asserting)])
+        for line, fault in sorted(
+            raw_tasks(path, tree)
+            if path in package
+            else [*sleeps(path, tree), *empty_tests(path, tree, asserting)]
+        )
     ]
     print(*faults, sep="\n", end="\n" if faults else "")  # noqa: T201 - what this program is for
     return 1 if faults else 0
@@ -54,6 +62,15 @@ def sleeps(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
             _REASON.search(line) for line in lines[node.lineno - 1 : node.end_lineno]
         ):
             yield node.lineno, f"wait for a condition with {_WAITING}, or say `# sleeps: REASON`"
+
+
+def raw_tasks(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The lines that make a task by themselves."""
+    if path == _ROOT / _TASKS:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future"):
+            yield node.lineno, f"start tasks with {_TASKS}, which logs or tells their failures"
 
 
 def empty_tests(path: Path, tree: ast.AST, asserting: set[str]) -> Iterator[tuple[int, str]]:
