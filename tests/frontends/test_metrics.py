@@ -12,6 +12,7 @@ from halimede.backends.batch import Closing
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.config.signature import Signature
 from halimede.config.token_batching import TokenBatching
+from halimede.core import tasks
 from halimede.core.clock import VirtualClock
 from halimede.core.datatypes import FP32
 from halimede.core.errors import AlreadyExistsError
@@ -143,6 +144,19 @@ def test_instances_whose_executions_take_too_long_are_counted() -> None:
     values = scrape(FakeModel(slow=2), FakeModel("other"))
     assert values['halimede_slow_executions{model="digits",version="1"}'] == 2
     assert values['halimede_slow_executions{model="other",version="1"}'] == 0
+
+
+def test_work_that_has_failed_in_the_background_is_counted() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    async def run() -> None:
+        await asyncio.wait([tasks.start("counting sheep", fail())])
+
+    before = scrape()["halimede_failed_tasks_total"]
+    asyncio.run(run())
+    assert scrape()["halimede_failed_tasks_total"] == before + 1
+    assert tasks.FAILURES.latest[0].what == "counting sheep"
 
 
 def test_tokens_and_padding_are_counted_where_batches_are_closed_by_tokens() -> None:

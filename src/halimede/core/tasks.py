@@ -2,8 +2,8 @@
 
 Nothing else in the package makes tasks (`make check` refuses `create_task` and `ensure_future`). Two kinds:
 
-* `start`: nobody waits for it. An exception that ends it is logged at once with what it did. `forever` starts such work
-  again, after a pause that grows with each failure.
+* `start`: nobody waits for it. An exception that ends it is logged at once with what it did, and noted in `FAILURES`.
+  `forever` starts such work again, after a pause that grows with each failure.
 * `submit`: who started it asks for its result, and so hears of its failure.
 
 `Tasks` are those of one owner. `close` cancels them and waits until they have ended; as a context manager they end
@@ -12,7 +12,10 @@ with a block of code. All calls are for the thread of the event loop.
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,8 +29,47 @@ _PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 """Before work is started again after a failure; work that went on for longer begins with the first pause again."""
 
+_FAILURES_KEPT = 20
+_SHOWN = 300
+
 Result = TypeVar("Result")
 Work = Coroutine[Any, Any, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception that ended a task that nobody waited for.
+
+    Attributes:
+        time: when, in seconds since the epoch.
+        what: what the task did.
+        error: the exception, as "ValueError: text".
+    """
+
+    time: float
+    what: str
+    error: str
+
+
+class Failures:
+    """What has failed in this process, for its metrics and its console.
+
+    Attributes:
+        count: how many failures there were.
+        latest: the last of them, the newest first.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.latest: deque[Failure] = deque(maxlen=_FAILURES_KEPT)
+
+    def note(self, what: str, error: BaseException) -> None:
+        """One more."""
+        self.count += 1
+        self.latest.appendleft(Failure(time.time(), what, f"{type(error).__name__}: {error}"[:_SHOWN]))
+
+
+FAILURES = Failures()
 
 
 class Tasks:
@@ -170,12 +212,14 @@ async def _forever(what: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
             return
-        except Exception:
+        except Exception as error:
             pause = backoff.next_s()
+            FAILURES.note(what, error)
             logger.exception("%s failed; it is started again in %g s", what, pause)
         await asyncio.sleep(pause)
 
 
 def _log_failure(what: str, task: asyncio.Future[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
+        FAILURES.note(what, error)
         logger.error("%s failed", what, exc_info=error)

@@ -11,6 +11,7 @@ from itertools import accumulate, chain, islice
 from math import isnan
 from typing import Final
 
+from halimede.core import tasks
 from halimede.engine.engine import Engine
 from halimede.engine.histogram import Exemplar, Histogram
 from halimede.engine.served_model import ServedModel
@@ -214,6 +215,9 @@ EXECUTING = Family(
 SLOW_EXECUTIONS = Family(
     "halimede_slow_executions", "gauge", "Instances whose execution has been running for too long"
 )
+FAILED_TASKS = Family(
+    "halimede_failed_tasks_total", "counter", "Work in the background that an unforeseen error has ended"
+)
 CONNECTIONS = Family("halimede_open_connections", "gauge", "Connections of clients")
 REFUSED_CONNECTIONS = Family(
     "halimede_refused_connections_total", "counter", "Connections that were one too many"
@@ -282,6 +286,7 @@ FAMILIES = (
     IN_FLIGHT,
     EXECUTING,
     SLOW_EXECUTIONS,
+    FAILED_TASKS,
     CONNECTIONS,
     REFUSED_CONNECTIONS,
     REFUSED_REQUESTS,
@@ -378,6 +383,7 @@ class Metrics:
         yield from _family(EXECUTING, executing)
         slow = ((text, sum(each.slow_s > 0 for each in model.activity())) for model, text in models)
         yield from _family(SLOW_EXECUTIONS, slow)
+        yield from _family(FAILED_TASKS, (("", tasks.FAILURES.count),))
         yield from self._requests()
         yield from self._gauges()
         yield list(self._engine.custom_metrics.lines())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from halimede.core import tasks
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.metering.metering import InstanceSample, Metering
@@ -81,7 +82,7 @@ def pages(
     """Path → what answers it."""
 
     def metrics(request: Request) -> None:
-        text = "".join((*_metrics(table, metering), *_backlogs(backlogs())))
+        text = "".join((*_metrics(table, metering), *_backlogs(backlogs()), *_failed_tasks()))
         request.respond(200, text.encode(), _TEXT)
 
     return {"/ping": lambda request: request.respond(200, b"", _TEXT), "/metrics": metrics}
@@ -94,6 +95,11 @@ def _backlogs(backlogs: Mapping[EndpointId, int]) -> Iterator[str]:
         for each, count in backlogs.items()
     ]
     return _gauge("async_backlog", text, samples)
+
+
+def _failed_tasks() -> Iterator[str]:
+    text = "Work in the background that an unforeseen error has ended"
+    return _family("failed_tasks_total", "counter", text, {"": [({}, float(tasks.FAILURES.count))]})
 
 
 def _metrics(table: RoutingTable, metering: Metering) -> Iterator[str]:

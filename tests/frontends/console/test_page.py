@@ -14,6 +14,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from halimede import serve_in_background
+from halimede.core import tasks
 from tests.support.browser import SCHEMES, found_by_axe, keep, wait_for_lines, watch_stream
 from tests.support.meanwhile import meanwhile
 from tests.support.server import ServerProcess, run_command, start_server
@@ -59,6 +61,19 @@ def load(server: ServerProcess) -> Iterator[None]:
     kinds = [("classifier", FEATURES)] * 4 + [("identity", NUMBERS), ("classifier", bad)]
     with meanwhile(*((partial(infer, model, tensor), 0.05) for model, tensor in kinds)):
         yield
+
+
+def test_failures_of_the_server_itself_are_shown(page: Page) -> None:
+    def double(x: float) -> float:
+        return 2 * x
+
+    with serve_in_background(double) as server:
+        tasks.FAILURES.note("polling the model repositories", ValueError("the disk is gone"))
+        page.goto(f"{server.url}/console")
+        row = page.get_by_role("region", name="Failures of the server").get_by_role("row").nth(1)
+        expect(row).to_contain_text("polling the model repositories")
+        expect(row).to_contain_text("ValueError: the disk is gone")
+        expect(row).to_contain_text("ago")
 
 
 def test_models_are_shown_with_their_states_and_the_reason_of_a_failure(

@@ -13,6 +13,8 @@
      "traffic": [{"protocol": "http", "in_flight", "connections", "refused_connections": null without a limit,
                   "statuses": {"200": 12}, or {"OK": 12} for gRPC,
                   "client_errors": answers whose status says that the client made a mistake, was refused or gave up}],
+     "failures": [{"time": seconds since the epoch, "what", "error"}]: work in the background that an unforeseen error
+                 has ended, the newest first,
      "bounds": {"duration_us": [...], "batch_size": [...]},
      "models": [MODEL, ...]}
 
@@ -46,6 +48,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import halimede
+from halimede.core import tasks
 from halimede.engine.cache.local import LocalCache
 from halimede.engine.engine import Engine
 from halimede.engine.lifecycle.version_states import IndexRow
@@ -110,6 +113,7 @@ class Snapshots:
             "cache": self._cache(),
             "refused": None if engine.inflight is None else engine.inflight.refused,
             "traffic": [_traffic(each) for each in self._traffic],
+            "failures": [asdict(each) for each in tasks.FAILURES.latest],
             "bounds": _BOUNDS,
             "models": (yield from self._models()),
         }

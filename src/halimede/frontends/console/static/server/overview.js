@@ -2,7 +2,7 @@
 
 import { timeChart } from "../charts.js";
 import { h, keyed, setText, show } from "../dom.js";
-import { bytes, duration, number, percent } from "../format.js";
+import { age, bytes, duration, number, percent } from "../format.js";
 import { failures, keyOf, ofClients } from "./history.js";
 import { tableCard } from "../table.js";
 import { tiles } from "../tile.js";
@@ -21,6 +21,7 @@ export function overviewView(history) {
     timeChart("Requests in the server", [{ name: "in flight", series: "inflight", colour: "violet", fill: true }, { name: "queued", series: "pending", colour: "orange" }], number),
   ];
   const answers = tableCard("Answers", [["Protocol", ""], ["Status", ""], ["Answers", "n"], ["Per second", "n"]], "There was no request yet.");
+  const internal = tableCard("Failures of the server", [["What failed", ""], ["Error", ""], ["Time", ""]], "");
   const search = h("input", { type: "search", id: "filter", placeholder: "Filter by name", oninput: () => update() });
   const body = h("tbody");
   const empty = h("p", { class: "note" }, "There are no models yet. The server loads what is in its model repository.");
@@ -33,6 +34,7 @@ export function overviewView(history) {
   const node = h("div", {},
     h("h1", { class: "unseen" }, "Overview"),
     heads.node,
+    internal.node,
     h("div", { class: "charts" }, charts.map((chart) => chart.node)),
     h("section", { class: "card flush" },
       h("div", { class: "bar_of_title" }, h("h2", {}, "Models"), summary,
@@ -47,6 +49,9 @@ export function overviewView(history) {
     for (const chart of charts) chart.update(history.all);
     answers.update(history.answers.map(({ protocol, status, count, rate }) => (
       { key: `${protocol} ${status}`, cells: [protocol, status, number(count), number(rate)] })));
+    show(internal.node, snapshot.failures.length > 0);
+    internal.update(snapshot.failures.map(({ time, what, error }, i) => (
+      { key: `${time} ${i}`, cells: [what, { text: error, alert: true }, `${age(snapshot.time - time)} ago`] })), "the log has more");
     const wanted = search.value.trim().toLowerCase();
     const models = snapshot.models.filter((model) => model.name.toLowerCase().includes(wanted));
     models.sort((one, other) => hasFailed(other) - hasFailed(one)); // those that failed come first
