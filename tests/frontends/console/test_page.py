@@ -208,6 +208,27 @@ def test_the_code_makes_the_same_call(page: Page, server: ServerProcess) -> None
     compile(code.inner_text(), "boto3", "exec")
 
 
+def test_a_dialog_is_answered_though_the_one_before_has_just_been_dismissed(
+    page: Page, server: ServerProcess
+) -> None:
+    show(page, server)
+    answers = page.evaluate(
+        """async () => {
+            const { confirm } = await import("/console/dom.js");
+            const press = (name) => [...document.querySelectorAll("dialog[open] button")]
+                .find((button) => button.textContent === name).click();
+            const first = confirm("One?", "", "Yes");
+            press("Cancel");
+            const second = confirm("Two?", "", "Yes");
+            await first;
+            press("Yes");
+            return [await first, await second];
+        }"""
+    )
+    assert answers == [False, True]
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_a_model_is_unloaded_and_loaded_with_the_keyboard(page: Page, server: ServerProcess) -> None:
     show(page, server)
     row = page.get_by_role("region", name="Models").get_by_role("row").filter(has_text="negative")
@@ -217,7 +238,8 @@ def test_a_model_is_unloaded_and_loaded_with_the_keyboard(page: Page, server: Se
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
     unload.press("Enter")
-    page.keyboard.press("Tab")  # from Cancel
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(row).to_contain_text("Unloaded")
     row.get_by_role("button", name="Load negative", exact=True).press("Enter")

@@ -1,6 +1,6 @@
 // Talking to the server: requests, and streams of server-sent events, with the headers that the user has given.
 
-import { h } from "./dom.js";
+import { h, openDialog } from "./dom.js";
 
 const KEPT = "halimede headers";
 
@@ -104,32 +104,28 @@ export function follow(path, onData, onState) {
 
 /** Let the user give the headers that the server asks for. */
 export function askForAccess(onChange) {
-  const dialog = document.getElementById("dialog");
   const given = givenHeaders();
   const other = Object.keys(given).find((name) => name !== "Authorization") ?? "";
   const token = h("input", { id: "access_token", type: "password", autocomplete: "off", value: (given.Authorization ?? "").replace(/^Bearer /, "") });
   const name = h("input", { id: "access_name", autocomplete: "off", value: other });
   const value = h("input", { id: "access_value", type: "password", autocomplete: "off", value: given[other] ?? "" });
-  const save = (event) => {
+  const save = (close) => (event) => {
     event.preventDefault();
     const headers = {};
     if (token.value) headers.Authorization = `Bearer ${token.value}`;
     if (name.value) headers[name.value] = value.value;
     sessionStorage.setItem(KEPT, JSON.stringify(headers));
-    dialog.close();
+    close();
     onChange();
   };
-  dialog.replaceChildren(
-    h("h2", { id: "dialog_title" }, "Access"),
+  openDialog("Access", (close) => [
     h("p", {}, "Sent with every request of this page, and kept in this browser tab only."),
-    h("form", { onsubmit: save },
+    h("form", { onsubmit: save(close) },
       h("label", { for: "access_token" }, "Bearer token"), token,
       h("label", { for: "access_name" }, "Header of restricted APIs"), name,
       h("label", { for: "access_value" }, "Its value"), value,
       h("div", { class: "actions" },
-        h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+        h("button", { type: "button", onclick: () => close() }, "Cancel"),
         h("button", { class: "primary" }, "Use"))),
-  );
-  dialog.onclose = null;
-  dialog.showModal();
+  ]);
 }

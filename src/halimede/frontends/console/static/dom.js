@@ -71,18 +71,29 @@ export function notify(text, kind = "info") {
 }
 
 /** Ask before doing something; resolves to whether to do it. */
-export function confirm(title, text, action) {
-  const dialog = document.getElementById("dialog");
+export async function confirm(title, text, action) {
+  const answer = await openDialog(title, (close) => [
+    h("p", {}, text),
+    h("div", { class: "actions" },
+      h("button", { type: "button", onclick: () => close() }, "Cancel"),
+      h("button", { type: "button", class: "primary", onclick: () => close("yes") }, action)),
+  ]);
+  return answer === "yes";
+}
+
+/**
+ * Show a dialog; resolves to what it was closed with, "" for Escape. `make(close)` gives what is in it.
+ * Each dialog is an element of its own: the browser tells of a dialog's end later, when the next one may be open.
+ */
+export function openDialog(title, make) {
   return new Promise((resolve) => {
-    dialog.replaceChildren(
-      h("h2", { id: "dialog_title" }, title),
-      h("p", {}, text),
-      h("div", { class: "actions" },
-        h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"),
-        h("button", { type: "button", class: "primary", onclick: () => dialog.close("yes") }, action)),
-    );
-    dialog.onclose = () => resolve(dialog.returnValue === "yes");
-    dialog.returnValue = "";
+    const dialog = h("dialog", { "aria-label": title });
+    dialog.append(h("h2", {}, title), ...make((value = "") => dialog.close(value)));
+    dialog.onclose = () => {
+      dialog.remove();
+      resolve(dialog.returnValue);
+    };
+    document.body.append(dialog);
     dialog.showModal();
   });
 }

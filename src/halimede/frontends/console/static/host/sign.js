@@ -1,7 +1,7 @@
 // Signatures of AWS (version 4), for hosts that verify them.
 // https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 
-import { h } from "../dom.js";
+import { h, openDialog } from "../dom.js";
 
 const KEPT = "halimede host keys";
 const INSECURE = "Browsers sign requests only on pages of localhost or over TLS: open the console at such an address.";
@@ -36,29 +36,25 @@ export async function signed(path, { method = "GET", body = "" } = {}) {
 
 /** Let the user give an access key. */
 export function askForKeys(onChange) {
-  const dialog = document.getElementById("dialog");
   const given = givenKey() ?? { id: "", secret: "", region: "us-east-1" };
   const id = h("input", { id: "key_id", autocomplete: "off", value: given.id });
   const secret = h("input", { id: "key_secret", type: "password", autocomplete: "off", value: given.secret });
   const region = h("input", { id: "key_region", autocomplete: "off", value: given.region });
-  const save = (event) => {
+  const save = (close) => (event) => {
     event.preventDefault();
     if (id.value) sessionStorage.setItem(KEPT, JSON.stringify({ id: id.value.trim(), secret: secret.value, region: region.value.trim() }));
     else sessionStorage.removeItem(KEPT);
-    dialog.close();
+    close();
     onChange();
   };
-  dialog.replaceChildren(
-    h("h2", { id: "dialog_title" }, "Access"),
+  openDialog("Access", (close) => [
     h("p", {}, "Requests are signed with this key. It is kept in this browser tab only, and the secret is never sent. Without an ID requests are not signed."),
-    h("form", { onsubmit: save },
+    h("form", { onsubmit: save(close) },
       h("label", { for: "key_id" }, "Access key ID"), id,
       h("label", { for: "key_secret" }, "Secret access key"), secret,
       h("label", { for: "key_region" }, "Region"), region,
       h("div", { class: "actions" },
-        h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+        h("button", { type: "button", onclick: () => close() }, "Cancel"),
         h("button", { class: "primary" }, "Use"))),
-  );
-  dialog.onclose = null;
-  dialog.showModal();
+  ]);
 }
