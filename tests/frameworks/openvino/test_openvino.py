@@ -641,10 +641,10 @@ def load_matrix(directory: str, width: str) -> Callable[[], Loaded]:
 @pytest.mark.parametrize(("width", "cycles"), [(3072, 8), (1024, 100)], ids=["large", "often"])
 def test_memory_is_flat_over_loads(tmp_path: Path, width: int, cycles: int) -> None:
     memory = memory_over_loads(load_matrix, tmp_path, width, loads=cycles)
-    # the weights are there as read and as kernels want them; gone afterwards
+    # the weights are there as read and as kernels want them, and 10 to 14 MiB of programs; gone afterwards
     size = width * width * 4 / 2**20
     assert memory.grown < 8, memory
-    assert 0.8 * size < memory.held < 2.5 * size + 8, memory
+    assert 0.8 * size < memory.held < 2.5 * size + 24, memory
 
 
 @each_foreign_file

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from halimede.core import tasks
 from halimede.hosting.metering.variant import METRICS
 from halimede.hosting.pages import _COUNTERS, _SUMMARIES
 from halimede.hosting.routing.agreement import Agreement
@@ -43,7 +44,7 @@ def test_it_is_there(host: Metered) -> None:
 
 
 def test_without_endpoints_there_are_only_names(host: Metered) -> None:
-    assert scrape(host) == {}
+    assert scrape(host) == {"halimede_host_failed_tasks_total": {(): tasks.FAILURES.count}}
 
 
 def test_all_that_is_counted_is_shown() -> None:
