@@ -207,7 +207,7 @@ def test_a_container_that_reads_slowly_slows_the_one_before_it_down() -> None:
 
     def floods(_: Received) -> Reply:
         def pieces() -> Iterator[bytes]:
-            for _ in range(400):
+            for _ in range(1000):
                 sent.append(100_000)
                 yield b"x" * 100_000
 
@@ -224,12 +224,13 @@ def test_a_container_that_reads_slowly_slows_the_one_before_it_down() -> None:
         while len(sent) != seen:
             seen = len(sent)
             let_pass(0.3, "whether something still moves can only be seen later")
-        assert sum(sent) < 20_000_000
+        # Linux keeps up to 10 MB of each of the two connections (tcp(7), tcp_rmem and tcp_wmem)
+        assert sum(sent) < 50_000_000
         gate.set()
         asking.join(60)
         [answer] = answers
         assert answer.body == b"read"
-        assert sum(sent) == 40_000_000
+        assert sum(sent) == 100_000_000
 
 
 @contextmanager
