@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.core.string_layout import MIN_ELEMENTS, layout_of
+from halimede.core.string_layout import MIN_ELEMENTS, layout_of, whole_elements
 from halimede.core.tensors import encode_bytes
 
 FEW = MIN_ELEMENTS
@@ -73,3 +73,23 @@ def test_zeros_alone_are_empty_strings() -> None:
 def test_lengths_beyond_two_bytes_are_left_to_others() -> None:
     elements = [b"x" * 70_000, *[b"y"] * FEW]
     assert layout_of(encode_bytes(elements), FEW + 1) is None
+
+
+@given(st.lists(TEXTS | st.binary(max_size=6) | LENGTHS, min_size=1, max_size=4), st.data())
+@settings(max_examples=200)
+def test_whole_elements_are_right_wherever_they_are_cut(some: list[bytes], data: st.DataObject) -> None:
+    elements = some * (2 * FEW)
+    encoded = encode_bytes(elements)
+    most = data.draw(st.integers(FEW, len(elements)))
+    cut = data.draw(st.integers(0, len(encoded)))
+    count, size = whole_elements(encoded[:cut], most)
+    assert count <= most
+    assert size == sum(4 + len(each) for each in elements[:count]) <= cut
+
+
+def test_whole_elements_of_texts_are_all_that_fit() -> None:
+    encoded = encode_bytes([b"text"] * 1000)
+    assert whole_elements(encoded, 5000) == (1000, 8000)
+    assert whole_elements(encoded, 100) == (100, 800)
+    assert whole_elements(encoded[:-1], 5000) == (999, 7992)
+    assert whole_elements(encode_bytes([b"text"] * 10), 5000) == (0, 0)

@@ -43,6 +43,28 @@ def layout_of(data: Buffer, elements: int) -> Layout | None:
     return Layout(content, starts)
 
 
+def whole_elements(data: Buffer, most: int) -> tuple[int, int]:
+    """How many strings a piece of a BYTES tensor begins with, and in how many bytes.
+
+    Found as by `layout_of`; (0, 0) if they are few, or not laid out as texts of 1 to 255 bytes are.
+
+    Args:
+        data: what begins with the length of a string, and ends anywhere.
+        most: of so many strings at most.
+    """
+    content = np.frombuffer(data, np.uint8)
+    zeros = np.flatnonzero(content == 0)[: 3 * most]
+    zeros = zeros[: len(zeros) // 3 * 3]
+    starts = zeros[::3] - 1
+    if len(starts) < MIN_ELEMENTS or starts[0] or (zeros[2::3] - starts != 3).any():
+        return 0, 0
+    ends = starts + content[starts] + 4
+    if not np.array_equal(ends[:-1], starts[1:]):
+        return 0, 0
+    count = int(np.searchsorted(ends, len(content), side="right"))
+    return count, int(ends[count - 1]) if count else 0
+
+
 def _starts(zeros: Positions) -> Positions:
     """Where lengths begin if all these bytes, and no others of them, are zero."""
     if not len(zeros):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halimede.core.datatypes import BOOL, BYTES, FP32, FP64, INT8, INT64, UINT64, Datatype
 from halimede.core.errors import InvalidArgumentError
-from halimede.core.tensors import Tensor
+from halimede.core.tensors import Tensor, encode_bytes
 from halimede.frontends.http.codec import json_pieces as module
 from halimede.frontends.http.codec.json_pieces import (
     PIECE_BYTES,
@@ -92,3 +92,14 @@ def test_a_string_that_is_not_text_is_named(text: bytes) -> None:
     tensor = Tensor.from_array(BYTES, np.array([b"a", text, b"b"], np.object_))
     with pytest.raises(InvalidArgumentError, match="output 'OUT' has a string that is not UTF-8"):
         list(json_pieces("OUT", tensor, MANY))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=9))
+def test_many_strings_are_those_of_the_whole(texts: list[str]) -> None:
+    elements = [text.encode() for text in texts] * 100
+    tensor = Tensor(BYTES, (len(elements),), encode_bytes(elements))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PIECE_STRINGS", 250)
+        patch.setattr(module, "PIECE_BYTES", 2000)
+        text = b"".join(json_pieces("OUT", tensor, MANY))
+    assert orjson.loads(text) == texts * 100

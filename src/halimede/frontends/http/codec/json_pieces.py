@@ -9,6 +9,7 @@ import orjson
 
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import InvalidArgumentError
+from halimede.core.string_layout import whole_elements
 from halimede.core.tensors import Array, Buffer, Tensor
 from halimede.frontends.http.codec.json_tensors import json_from_tensor, not_text
 
@@ -95,6 +96,12 @@ def _encoded_parts(data: Buffer) -> "Iterator[Tensor | memoryview]":
     view = memoryview(data)
     start = position = count = 0
     while position < len(view):
+        if not count:
+            found, size = whole_elements(view[position : position + PIECE_BYTES], PIECE_STRINGS)
+            if found:
+                yield Tensor(BYTES, (found,), view[position : position + size])
+                start = position = position + size
+                continue
         length = int.from_bytes(view[position : position + _LENGTH_BYTES], "little")
         end = position + _LENGTH_BYTES + length
         if count and (count == PIECE_STRINGS or end - start > PIECE_BYTES):
