@@ -439,8 +439,9 @@ class WorkerInstance(Instance):
     def _decode(self, encoded: tuple[Any, ...], request: InferRequest) -> InferResponse:
         """A response to the request, as its client sees it."""
         response = decode_response(encoded, self._running.memory)
-        if self._checks is not None:
-            response = self._checks.apply(request, encoded, response)
+        checks = self._checks
+        if checks is not None and not checks.fits(request, encoded[0]):
+            response = checks.apply(request, encoded, response)
         return response if self._reshaping is None else self._reshaping.apply(response)
 
     def _later(self, sent: Sent, number: int) -> InferResponse:

@@ -5,7 +5,7 @@ would otherwise show where nobody looks for it, such as in the next model of an 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from halimede.core.errors import InternalError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.workers.encoding import dropped_outputs
+from halimede.workers.memory import Encoded
 
 logger = logging.getLogger("halimede")
 
@@ -53,6 +54,13 @@ class OutputChecks:
         self._fitting: set[tuple[str, int, tuple[int, ...], int]] = set()
         self._logged: set[Mismatch] = set()
 
+    def fits(self, request: InferRequest, outputs: Sequence[Encoded]) -> bool:
+        """Whether outputs, as the worker sent them, are known to fit, as most are: `apply` would change nothing."""
+        if len(outputs) < len(request.outputs or self._all):
+            return False
+        rows, fitting = request.batch_size, self._fitting
+        return all([(each[0], each[1], each[2], rows) in fitting for each in outputs])  # noqa: C419 - faster for the few that there are
+
     def apply(
         self, request: InferRequest, encoded: tuple[Any, ...], response: InferResponse
     ) -> InferResponse:
@@ -66,7 +74,7 @@ class OutputChecks:
             encoded: the response as the worker sent it.
             response: the same, decoded, with the shapes that the model gave.
         """
-        if response.error is not None or self._fits(request, encoded, response):
+        if response.error is not None:
             return response
         for kind, text in self._mismatches(request, encoded, response):
             refused = self._strict or (kind is Mismatch.MISSING and bool(request.outputs))
@@ -77,14 +85,6 @@ class OutputChecks:
             if refused:
                 return InferResponse(error=InternalError(f"model '{self._model}': {text}"))
         return response
-
-    def _fits(self, request: InferRequest, encoded: tuple[Any, ...], response: InferResponse) -> bool:
-        """Whether it is known to fit, which most are."""
-        tensors = response.tensors()
-        if len(encoded[0]) != len(tensors) or len(tensors) < len(request.outputs or self._all):
-            return False
-        rows, fitting = request.batch_size, self._fitting
-        return all([(name, each.datatype.number, each.shape, rows) in fitting for name, each in tensors])  # noqa: C419 - faster for the few that there are
 
     def _mismatches(
         self, request: InferRequest, encoded: tuple[Any, ...], response: InferResponse
