@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -188,13 +189,14 @@ def test_an_alarm_has_no_action_of_another_account(accounts: Accounts) -> None:
 
 def test_an_action_that_finds_no_policy_has_not_been_executed(accounts: Accounts) -> None:
     gone = policy_of(accounts, "closed").replace("policyName/p", "policyName/gone")
+    name = f"gone-{uuid.uuid4().hex}"
     cloudwatch = accounts.client("cloudwatch", A)
-    cloudwatch.put_metric_alarm(**alarm("gone", "closed", gone))
-    cloudwatch.set_alarm_state(AlarmName="gone", StateValue="ALARM", StateReason="test")
+    cloudwatch.put_metric_alarm(**alarm(name, "closed", gone))
+    cloudwatch.set_alarm_state(AlarmName=name, StateValue="ALARM", StateReason="test")
 
     def acted() -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = cloudwatch.describe_alarm_history(
-            AlarmName="gone", HistoryItemType="Action"
+            AlarmName=name, HistoryItemType="Action"
         )["AlarmHistoryItems"]
         return items
 
@@ -203,7 +205,7 @@ def test_an_action_that_finds_no_policy_has_not_been_executed(accounts: Accounts
     assert item["HistorySummary"].startswith("Failed to execute action")
     assert json.loads(item["HistoryData"])["actionState"] == "Failed"
     assert f"No scaling policy found for ARN: {gone}" in item["HistoryData"]
-    cloudwatch.delete_alarms(AlarmNames=["gone"])
+    cloudwatch.delete_alarms(AlarmNames=[name])
 
 
 # an endpoint that a key may not act on

@@ -154,12 +154,15 @@ class Alarms:
         definition = composite_definition(request, self._pace)
         document = complete(request, scope, scales=False)
         alarm, is_new = await self.configuration.put(scope, document, definition, request.get("Tags", ()))
-        state = self.registry.rule_state(alarm)
-        if state is not alarm.state:
-            verb = "created" if is_new else "updated"
-            over = Round(self._now())
-            over.set_state(alarm, state, f"{alarm.arn} was {verb} and its alarm rule evaluates to {state}")
-            await self._consequences.draw(over)
+        async with self._evaluating:
+            state = self.registry.rule_state(alarm)
+            if state is not alarm.state:
+                verb = "created" if is_new else "updated"
+                over = Round(self._now())
+                over.set_state(
+                    alarm, state, f"{alarm.arn} was {verb} and its alarm rule evaluates to {state}"
+                )
+                await self._consequences.draw(over)
 
     async def delete(self, scope: Scope, names: Collection[str]) -> None:
         """Have alarms no more; names of none are passed over.
@@ -189,9 +192,10 @@ class Alarms:
             values = tuple(float(each) for each in reversed(recent) if isinstance(each, (int, float)))
         if not isinstance(threshold, (int, float)):
             threshold = threshold_of(alarm)
-        over = Round(self._now())
-        over.set_state(alarm, state, reason, reason_data, values, threshold)
-        await self._consequences.draw(over)
+        async with self._evaluating:  # else an evaluation might change the state before its actions are done
+            over = Round(self._now())
+            over.set_state(alarm, state, reason, reason_data, values, threshold)
+            await self._consequences.draw(over)
 
     async def tick(self) -> None:
         """What is done each second."""
