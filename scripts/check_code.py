@@ -1,9 +1,9 @@
-"""Refuse tests that sleep, tests that cannot fail, and tasks whose failure nobody hears of.
+"""Refuse tests that sleep, tests that cannot fail, and tasks that are not started by `core/tasks.py`.
 
 * `time.sleep` and `asyncio.sleep` (but of 0) belong in `tests/support/waiting.py`. Elsewhere a line needs a comment
   that says what its sleep stands for: `# sleeps: the work of a slow model`.
 * A test has to assert: itself, or by a function of the tests that it calls.
-* In the package, `core/tasks.py` makes all tasks of an event loop.
+* Only `core/tasks.py` calls `create_task` and `ensure_future`, as it logs or returns each failure.
 
     python scripts/check_code.py [FILE ...]
 """
@@ -70,7 +70,7 @@ def raw_tasks(path: Path) -> Iterator[tuple[int, str]]:
         return
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if _MAKES_TASK.search(line):
-            yield number, f"start tasks with {_TASKS}, which logs or tells their failures"
+            yield number, f"start tasks with {_TASKS}, which logs or returns their failures"
 
 
 def empty_tests(path: Path, tree: ast.AST, asserting: set[str]) -> Iterator[tuple[int, str]]:

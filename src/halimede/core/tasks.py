@@ -1,10 +1,10 @@
-"""Tasks of the event loop. Who starts one keeps it, names it, hears of its failure, and ends it.
+"""Tasks of the event loop. The code that starts a task keeps it, names it, gets its failure, and ends it.
 
 Nothing else in the package makes tasks (`make check` refuses `create_task` and `ensure_future`). Two kinds:
 
-* `start`: nobody waits for it. An exception that ends it is logged at once with what it did, and noted in `FAILURES`.
+* `start`: nothing waits for it. An exception that ends it is logged immediately with its name, and kept in `FAILURES`.
   `forever` starts such work again, after a pause that grows with each failure.
-* `submit`: who started it asks for its result, and so hears of its failure.
+* `submit`: the code that started it asks for its result, and so gets its failure.
 
 `Tasks` are those of one owner. `close` cancels them and waits until they have ended; as a context manager they end
 with a block of code. All calls are for the thread of the event loop.
@@ -138,7 +138,7 @@ class Tasks:
 
 
 def start(what: str, work: Work[None]) -> asyncio.Task[None]:
-    """Start a coroutine that nobody waits for. An exception that ends it is logged at once.
+    """Start a coroutine that nothing waits for. An exception that ends it is logged immediately.
 
     Args:
         what: what the task does, for the log: "watching instance i-1".

@@ -216,7 +216,7 @@ SLOW_EXECUTIONS = Family(
     "halimede_slow_executions", "gauge", "Instances whose execution has been running for too long"
 )
 FAILED_TASKS = Family(
-    "halimede_failed_tasks_total", "counter", "Work in the background that an unforeseen error has ended"
+    "halimede_failed_tasks_total", "counter", "Background tasks that ended with an unexpected error"
 )
 CONNECTIONS = Family("halimede_open_connections", "gauge", "Connections of clients")
 REFUSED_CONNECTIONS = Family(

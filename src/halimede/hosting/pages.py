@@ -98,7 +98,7 @@ def _backlogs(backlogs: Mapping[EndpointId, int]) -> Iterator[str]:
 
 
 def _failed_tasks() -> Iterator[str]:
-    text = "Work in the background that an unforeseen error has ended"
+    text = "Background tasks that ended with an unexpected error"
     return _family("failed_tasks_total", "counter", text, {"": [({}, float(tasks.FAILURES.count))]})
 
 

@@ -13,8 +13,8 @@
      "traffic": [{"protocol": "http", "in_flight", "connections", "refused_connections": null without a limit,
                   "statuses": {"200": 12}, or {"OK": 12} for gRPC,
                   "client_errors": answers whose status says that the client made a mistake, was refused or gave up}],
-     "failures": [{"time": seconds since the epoch, "what", "error"}]: work in the background that an unforeseen error
-                 has ended, the newest first,
+     "failures": [{"time": seconds since the epoch, "what", "error"}]: background tasks that ended with an
+                 unexpected error, the newest first,
      "bounds": {"duration_us": [...], "batch_size": [...]},
      "models": [MODEL, ...]}
 

@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from halimede.core import tasks
+from halimede.core.backoff import Backoff
 from halimede.core.errors import OutOfMemoryError
 from halimede.repository.cloud.failures import ReplacedError, failure, is_final
 from halimede.repository.cloud.listing import BucketObject, plain_tag
@@ -122,7 +123,7 @@ class _Piece:
 
     async def run(self) -> None:
         """Fetch it; connections that break are made again, after pauses that grow."""
-        failures = 0
+        failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         descriptor = os.open(self._file.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             while self._have < self._end:
@@ -130,10 +131,12 @@ class _Piece:
                 try:
                     await self._receive(descriptor)
                 except _FAILURES as error:
-                    failures = 1 if self._have > before else failures + 1
+                    if self._have > before:
+                        failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+                    failures += 1
                     if is_final(error) or failures == _ATTEMPTS:
                         raise failure(self._location, self._file.key, "read", error) from None
-                    await asyncio.sleep(min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S))
+                    await backoff.pause()
         finally:
             os.close(descriptor)
         self._note()
