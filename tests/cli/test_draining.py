@@ -86,10 +86,15 @@ def test_draining_server_asks_clients_to_leave_their_kept_connections(tmp_path: 
             response.read()
             assert response.getheader("Connection") is None
         begin_to_drain(server)
-        connection.request("POST", "/v2/models/echo/infer", REQUEST)
-        response = connection.getresponse()
-        response.read()
-        assert (response.status, response.getheader("Connection")) == (200, "close")
+
+        def asked_to_leave() -> bool:
+            connection.request("POST", "/v2/models/echo/infer", REQUEST)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 200
+            return response.getheader("Connection") == "close"
+
+        wait_until(asked_to_leave)  # a front end is told a little after the server knows
         connection.close()
 
 

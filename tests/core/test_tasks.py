@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import logging
+import threading
+from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -227,5 +230,37 @@ def test_the_first_to_end_ends_the_wait_for_others() -> None:
         with pytest.raises(ValueError, match="unforeseen"):
             await tasks.first_of(never.wait(), fail())
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
+
+
+def test_what_a_thread_opens_is_closed_if_the_caller_was_cancelled(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("some")
+    begun, go = threading.Event(), threading.Event()
+    files: list[IO[str]] = []
+
+    def open_() -> IO[str]:
+        begun.set()
+        go.wait(30)
+        files.append(path.open())
+        return files[-1]
+
+    async def run() -> None:
+        task = tasks.submit(tasks.opened(open_))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        go.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert [file.closed for file in files] == [True]
+
+        with await tasks.opened(open_) as file:
+            assert file.read() == "some"
+
+        with pytest.raises(FileNotFoundError):
+            await tasks.opened(path.with_name("absent").open)
 
     asyncio.run(run())

@@ -15,8 +15,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -200,6 +202,34 @@ async def first_of(*work: Work[Any], timeout_s: float | None = None) -> None:
             task.result()
 
 
+async def uninterrupted(
+    work: asyncio.Future[Result], release: Callable[[Result], object] | None = None
+) -> Result:
+    """The result of what a thread does. A caller that is cancelled waits for the thread, too.
+
+    Args:
+        work: such as `run_in_executor` returns.
+        release: closes or removes the result, such as an open file, if a caller that was cancelled does not get it.
+    """
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if release is not None:
+            work.add_done_callback(partial(_release, release))
+        with suppress(Exception):
+            await asyncio.shield(work)
+        raise
+
+
+async def opened(
+    open_: Callable[..., Result],
+    *values: object,
+    close: Callable[[Result], object] = methodcaller("close"),
+) -> Result:
+    """What a thread opens, such as a file; it is closed if the caller is cancelled meanwhile."""
+    return await uninterrupted(submit(asyncio.to_thread(open_, *values)), close)
+
+
 def log_unforeseen(what: str, task: asyncio.Future[Any]) -> None:
     """Log an exception that ended a task and is no `HalimedeError`, as perhaps nobody waits for it any more."""
     if not task.cancelled() and not isinstance(task.exception(), HalimedeError):
@@ -217,6 +247,11 @@ async def _forever(what: str, work: Callable[[], Awaitable[None]]) -> None:
             FAILURES.note(what, error)
             logger.exception("%s failed; it is started again in %g s", what, pause)
         await asyncio.sleep(pause)
+
+
+def _release(release: Callable[[Result], object], work: asyncio.Future[Result]) -> None:
+    if not work.cancelled() and work.exception() is None:
+        release(work.result())
 
 
 def _log_failure(what: str, task: asyncio.Future[Any]) -> None:

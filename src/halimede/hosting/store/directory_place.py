@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
+from halimede.core import tasks
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store.places import ListedObject, Location, failed
 from halimede.hosting.store.records import StoredObject
@@ -55,7 +56,7 @@ class DirectoryPlace:
         Raises:
             ApiError: there is no such file below the directory, or it cannot be read.
         """
-        return await asyncio.to_thread(self._open, location)
+        return await tasks.opened(self._open, location, close=lambda found: found[1].close())
 
     def _open(self, location: Location) -> tuple[StoredObject, FileIO]:
         path, _ = self._find(location)

@@ -17,7 +17,6 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import md5
 from io import FileIO
@@ -107,17 +106,29 @@ class ObjectStore:
         Raises:
             ApiError: the disk is full or fails.
         """
-        return await self._shielded(self._files, work, *values)
+        return await self._uninterrupted(self._files, None, work, *values)
+
+    async def _made(
+        self, release: Callable[[Result], object], work: Callable[..., Result], *values: object
+    ) -> Result:
+        """As `run`, with a result that must be released when nobody gets it."""
+        return await self._uninterrupted(self._files, release, work, *values)
 
     async def _tell(self, work: Callable[..., Result], *values: object) -> Result:
         """Have something done with the tables."""
-        return await self._shielded(self._tables, work, *values)
+        return await self._uninterrupted(self._tables, None, work, *values)
 
-    async def _shielded(
-        self, executor: ThreadPoolExecutor, work: Callable[..., Result], *values: object
+    async def _uninterrupted(
+        self,
+        executor: ThreadPoolExecutor,
+        release: Callable[[Result], object] | None,
+        work: Callable[..., Result],
+        *values: object,
     ) -> Result:
+        # what is begun is waited for, even by who is cancelled: nobody may clean up under a thread that works
+        running = asyncio.get_running_loop().run_in_executor(executor, work, *values)
         try:
-            return await _uninterrupted(asyncio.get_running_loop().run_in_executor(executor, work, *values))
+            return await tasks.uninterrupted(running, release)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -182,7 +193,7 @@ class ObjectStore:
                 raise disk_full(self.directory, expected)
             return self._blobs.create()
 
-        return await self.run(create)
+        return await self._made(NewBlob.discard, create)
 
     async def discard(self, blob: NewBlob) -> None:
         """Remove a file that is not needed."""
@@ -217,7 +228,7 @@ class ObjectStore:
                 raise
             await self._remove(unused)
 
-        await _uninterrupted(tasks.submit(work()))
+        await tasks.uninterrupted(tasks.submit(work()))
 
     # objects
 
@@ -235,20 +246,32 @@ class ObjectStore:
         Raises:
             ApiError: there is none.
         """
-        return await self._with_blob(bucket, key, self._blobs.open, in_memory)
+        return await self._with_blob((bucket, key), self._blobs.open, in_memory, FileIO.close)
 
     async def _with_blob(
-        self, bucket: str, key: str, of_file: Callable[[str], Result], of_row: Callable[[bytes], Result]
+        self,
+        place: tuple[str, str],
+        of_file: Callable[[str], Result],
+        of_row: Callable[[bytes], Result],
+        release: Callable[[Result], None],
     ) -> tuple[StoredObject, Result]:
-        """An object, and what is made of the name of its file, or of the bytes in its row."""
+        """An object, and what is made of the name of its file, or of the bytes in its row.
+
+        Args:
+            place: its bucket and its key.
+            of_file: makes it of the name.
+            of_row: makes it of the bytes.
+            release: undoes either, when the caller is cancelled.
+        """
+        bucket, key = place
         previous = ""
         while True:
             stored = await self.object(bucket, key)
             try:
                 if is_row(stored.blob):
                     data = await self._tell(self._index.small, stored.blob)
-                    return stored, await self.run(of_row, data)
-                return stored, await self.run(of_file, stored.blob)
+                    return stored, await self._made(release, of_row, data)
+                return stored, await self._made(release, of_file, stored.blob)
             except FileNotFoundError:  # another object has taken its place in between
                 if stored.blob == previous:
                     msg = f"the bytes of '{key}' in bucket '{bucket}' are missing in {self.directory}"
@@ -342,7 +365,11 @@ class ObjectStore:
             ApiError: there is no such object or bucket, or a condition does not hold.
         """
         await self.check(*target, conditions)
-        found, name = await self._with_blob(*source, self._blobs.duplicate, self._blobs.keep)
+
+        def remove(name: str) -> None:
+            self._blobs.remove([name])
+
+        found, name = await self._with_blob(source, self._blobs.duplicate, self._blobs.keep, remove)
 
         kept = found.headers if headers is None else headers
         copied = StoredObject(name, found.size, found.etag, _now(), kept, found.checksum)
@@ -351,7 +378,7 @@ class ObjectStore:
             check(found)
             return self._index.put(*target, copied, conditions)
 
-        await self._keep(lambda: self._blobs.remove([name]), keep)
+        await self._keep(lambda: remove(name), keep)
         return copied
 
     async def delete(self, bucket: str, keys: Sequence[str]) -> None:
@@ -493,16 +520,6 @@ class ObjectStore:
             ApiError: there is no such upload.
         """
         await self._remove(await self._tell(lambda: self._index.abort(bucket, key, upload)))
-
-
-async def _uninterrupted(work: "asyncio.Future[Result]") -> Result:
-    """What is begun is waited for, even by who is cancelled: nobody may clean up under a thread that works."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        with suppress(Exception):
-            await asyncio.shield(work)
-        raise
 
 
 def _now() -> datetime:

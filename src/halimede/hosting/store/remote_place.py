@@ -98,7 +98,9 @@ class RemotePlace:
         """
         info = await self.describe(location)
         try:
-            temporary = await asyncio.to_thread(PrivateDirectory.make, directory, _PREFIX)
+            temporary = await tasks.opened(
+                PrivateDirectory.make, directory, _PREFIX, close=PrivateDirectory.remove
+            )
         except OSError as error:
             raise _no_file(directory, error) from error
         try:

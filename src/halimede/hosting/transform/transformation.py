@@ -62,7 +62,7 @@ class Transformation:
         self._kept = output.with_suffix(".checkpoint")
         basis = basis_of(etag, self._spec.split)
         self._point = await asyncio.to_thread(read_checkpoint, self._kept, output, basis)
-        with await asyncio.to_thread(_opened, output, self._point.bytes_out) as out:
+        with await tasks.opened(_opened, output, self._point.bytes_out) as out:
             if self._spec.split.streams:
                 await self._stream(path, out)
             else:
