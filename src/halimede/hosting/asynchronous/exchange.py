@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedWriter
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -114,7 +114,7 @@ async def _send_file(
     collected: "_Collected",
 ) -> None:
     """Send the head and a file, until all is sent or the response is there."""
-    with await tasks.opened(path.open, "rb") as file:
+    with await tasks.opened(FileIO, path) as file:
         size = os.fstat(file.fileno()).st_size
         data = await asyncio.to_thread(file.read, _PIECE_BYTES)
         left = size - len(data)
