@@ -7,15 +7,13 @@ import pytest
 
 from halimede.cli.hosting.host import command as host_command
 from halimede.cli.options import SETTINGS
+from halimede.codec.json_text import MAX_ARRAYS, MAX_OBJECTS, MAX_STRINGS
 from halimede.config.validate.ensembles import MAX_STEPS as ENSEMBLE_STEPS
 from halimede.core.clock import MILLISECOND, TURN_NS
 from halimede.frontends.grpc.transport.headers import MAX_HEADERS
 from halimede.frontends.grpc.transport.limits import GrpcSettings
-from halimede.frontends.http.codec.json_text import MAX_ARRAYS, MAX_OBJECTS, MAX_STRINGS
 from halimede.frontends.http.settings import HttpLimits, HttpSettings
 from halimede.frontends.request_bounds import MAX_ENTRIES
-from halimede.frontends.tls.connection import UNREAD_BYTES
-from halimede.frontends.tls.handshakes import AT_ONCE, TIMEOUT_S
 from halimede.hosting.http.connection import WINDOW_BYTES
 from halimede.hosting.http.settings import ConnectionLimits
 from halimede.hosting.metering.log_space import LogSettings
@@ -24,6 +22,8 @@ from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.scaling import activities, policy_operations, schedule_operations, target_operations
 from halimede.hosting.scaling.configs import MAX_STEPS
 from halimede.hosting.substrates.ray.settings import RaySettings
+from halimede.net.tls.connection import UNREAD_BYTES
+from halimede.net.tls.handshakes import AT_ONCE, TIMEOUT_S
 
 PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
 HTTP, GRPC, CLIENT = HttpLimits(), GrpcSettings(), ConnectionLimits()

@@ -30,6 +30,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "engine/lifecycle": ("tests/engine/lifecycle",),
     "hosting/control": ("tests/hosting/control", "tests/hosting/experiments"),
     "config/validate": ("tests/config", "tests/repository/test_resolve.py"),
+    "codec": ("tests/codec", "tests/frontends/http/codec", "tests/frontends/http"),
     "frontends/http/codec": ("tests/frontends/http/codec", "tests/frontends/http"),
 }
 """The packages, and the files and directories of tests that show what they do. Subdirectories of the latter count only

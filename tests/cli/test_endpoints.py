@@ -14,7 +14,7 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import EngineSettings
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.log_settings import LogControl
-from halimede.frontends.server import Endpoint, ListenError
+from halimede.net.server import Endpoint, ListenError
 
 
 def opened(**options: Any) -> dict[str, Endpoint]:

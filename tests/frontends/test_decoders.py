@@ -12,15 +12,15 @@ import numpy as np
 import orjson
 import pytest
 
+from halimede.codec.json_sizes import is_large
+from halimede.codec.json_text import NestingError
 from halimede.core.datatypes import BYTES, FP32
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.frontends.decoders import Decoders, most_processes
 from halimede.frontends.http.answers import answer_later
-from halimede.frontends.http.codec.json_sizes import is_large
-from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.receiving import ReceiveBudget
+from halimede.net.receiving import ReceiveBudget
 from tests.support.loops import LoopThread
 from tests.support.waiting import wait_until, wait_until_async
 

@@ -20,7 +20,7 @@ from halimede.frontends.inflation import (
     inflate,
     inflate_little,
 )
-from halimede.frontends.receiving import SMALL_BYTES, NoRoomError, ReceiveBudget
+from halimede.net.receiving import SMALL_BYTES, NoRoomError, ReceiveBudget
 from tests.support.waiting import wait_until_async
 
 MIB = 1 << 20

@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from halimede.config.signature import Signature
-from halimede.core.element_counts import MAX_DIMS
-from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
-from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
-from halimede.frontends.http.codec import json_text
-from halimede.frontends.http.codec.generate_request import read_generate_request
-from halimede.frontends.http.codec.json_text import (
+from halimede.codec import json_text
+from halimede.codec.json_text import (
     MAX_DOCUMENT_ELEMENTS,
     MAX_DOCUMENT_VALUES,
     MAX_OBJECTS,
@@ -21,6 +15,12 @@ from halimede.frontends.http.codec.json_text import (
     parse_document,
     parse_json,
 )
+from halimede.config.signature import Signature
+from halimede.core.element_counts import MAX_DIMS
+from halimede.core.errors import InvalidArgumentError
+from halimede.frontends.grpc.codec_request import RequestDecoder, read_id
+from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
+from halimede.frontends.http.codec.generate_request import read_generate_request
 from halimede.frontends.http.codec.request_plan import read_plan
 from halimede.frontends.request_bounds import MAX_ENTRIES
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from halimede.frontends import traffic_metrics
-from halimede.frontends.peers import client_text
 from halimede.frontends.traffic import LocalTraffic, new_counts
+from halimede.net.peers import client_text
 
 
 def traffic(protocol: str, *in_flight: int) -> LocalTraffic:

@@ -31,7 +31,6 @@ from halimede.frontends.grpc.kserve_pb2 import ModelInferRequest
 from halimede.frontends.grpc.transport import frames
 from halimede.frontends.grpc.transport.compression import WBITS, gzip
 from halimede.frontends.http.codec.request import RequestDecoder as HttpDecoder
-from halimede.frontends.http.transport.head import Refusal, parse_head
 from halimede.frontends.inflation import InflateError, Inflater, inflate
 from halimede.frontends.openai.chat_template import ChatTemplate
 from halimede.hosting.access.signature import read_signature, verify
@@ -39,6 +38,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.routing.event_stream import payload_part, stream_error
 from halimede.hosting.store.aws_chunks import AwsChunks
 from halimede.hosting.store.s3_xml import element, parse
+from halimede.http1.head import Refusal, parse_head
 from halimede.repository.archive_stream import ArchiveError
 from halimede.repository.archives import Rules, extract
 from tests.frontends.grpc.service_fakes import infer_request

@@ -89,7 +89,7 @@ def test_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"halimede"}
     assert "halimede/worker_site/triton_python_backend_utils.py" in names
     assert "halimede/py.typed" in names
-    console = "halimede/frontends/console/static"
+    console = "halimede/console/static"
     for name in (
         "index.html",
         "server/main.js",

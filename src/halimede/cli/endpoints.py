@@ -12,9 +12,9 @@ from halimede.cli.options import ServeOptions
 from halimede.cli.services import GRPC as GRPC_SERVICE
 from halimede.cli.services import HTTP as HTTP_SERVICE
 from halimede.cli.services import SAGEMAKER, VERTEX_AI, Services
+from halimede.codec.sagemaker_media_type import json_length as sagemaker_json_length
 from halimede.core.clock import Clock
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.connection_limit import ConnectionLimit
 from halimede.frontends.grpc.crowded import health_only, short_lived
 from halimede.frontends.grpc.logged import LoggedCall
 from halimede.frontends.grpc.transport.call import Call
@@ -27,25 +27,25 @@ from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.timed import TimedExchange
 from halimede.frontends.http.transport.bearers import BearerCheck, GroupOf
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange
-from halimede.frontends.http.transport.head import Head, JsonLength, json_length
 from halimede.frontends.http.transport.protocol import HttpProtocol, RefusalBody, refusal_body
 from halimede.frontends.http.transport.web_access import WebAccess
 from halimede.frontends.metrics import Metrics
 from halimede.frontends.openai.errors import refusal_body as openai_refusal_body
 from halimede.frontends.openai.routes import group_of as openai_group_of
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.request_log.log import EntryLog
-from halimede.frontends.sagemaker.content_type import json_length as sagemaker_json_length
 from halimede.frontends.sagemaker.routes import group_of as sagemaker_group_of
 from halimede.frontends.sagemaker.routes import is_health as is_sagemaker_health
-from halimede.frontends.server import Connections, Endpoint, ListenError
-from halimede.frontends.tls.certificates import CertificateError
-from halimede.frontends.tls.identity import Identity
 from halimede.frontends.tokens import METRICS, TokenFileError, Tokens, parse_groups
 from halimede.frontends.traffic import Counts, LocalTraffic, Traffic, new_counts
 from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
 from halimede.frontends.vertex.handler import group_of as vertex_group_of
 from halimede.frontends.vertex.settings import VertexSettings, read_routes
+from halimede.http1.head import Head, JsonLength, json_length
+from halimede.net.connection_limit import ConnectionLimit
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections, Endpoint, ListenError
+from halimede.net.tls.certificates import CertificateError
+from halimede.net.tls.identity import Identity
 
 _NAMES = {HTTP: "HTTP", GRPC: "gRPC"}
 

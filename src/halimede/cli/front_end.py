@@ -24,7 +24,6 @@ from halimede.frontends.grpc.transport.call import Method, UnaryMethod
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Handler
 from halimede.frontends.log_settings import LogControl, LogSettings
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.clients import MethodRow, Relay
 from halimede.frontends.relay.link import Link
@@ -32,9 +31,10 @@ from halimede.frontends.relay.readers import INFER_PATH, GrpcReader, HttpReader
 from halimede.frontends.relay.remote_models import NotHereError, RemoteModels
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
-from halimede.frontends.server import Endpoint, Server
 from halimede.frontends.shared_memory.registry import Place
 from halimede.frontends.traffic import Counts, Traffic
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Endpoint, Server
 
 MAIN: Final = "halimede.cli.front_end:run"
 """What a front end's process runs."""

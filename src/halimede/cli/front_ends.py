@@ -17,8 +17,8 @@ from halimede.frontends.relay.front_ends import FrontEnds, Served
 from halimede.frontends.relay.inferences import Told
 from halimede.frontends.relay.traffic import RelayedTraffic
 from halimede.frontends.request_log.log import RequestLog
-from halimede.frontends.server import Connections, Endpoint
 from halimede.frontends.traffic import Traffic
+from halimede.net.server import Connections, Endpoint
 
 _FRONT_ENDS = {HTTP: "HTTP", SAGEMAKER: "SageMaker", VERTEX_AI: "Vertex AI"}
 """Protocol → what the log of requests calls it."""

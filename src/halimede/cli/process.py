@@ -33,9 +33,9 @@ from halimede.engine.lifecycle.lifecycle import Lifecycle
 from halimede.engine.settings import ControlMode, EngineSettings
 from halimede.frontends.log_settings import LogControl
 from halimede.frontends.request_log.log import RequestLog
-from halimede.frontends.server import ListenError, Server
 from halimede.frontends.traffic import Traffic
 from halimede.frontends.vertex.start import default_model_problem
+from halimede.net.server import ListenError, Server
 
 logger = logging.getLogger("halimede")
 

@@ -25,7 +25,6 @@ from halimede.frontends.metrics import Metrics, MetricsSettings
 from halimede.frontends.openai.handler import create_handler as create_openai_handler
 from halimede.frontends.openai.openapi import paths as openai_paths
 from halimede.frontends.openai.settings import OpenaiSettings
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.request_log.log import RequestLog
 from halimede.frontends.restrictions import GRPC_HEADER_PREFIX, compile_forward_pattern, parse_restrictions
 from halimede.frontends.sagemaker.handler import create_handler as create_sagemaker_handler
@@ -46,6 +45,7 @@ from halimede.frontends.traffic import Traffic
 from halimede.frontends.vertex.content_type import DIALECT as VERTEX_DIALECT
 from halimede.frontends.vertex.handler import create_handler as create_vertex_handler
 from halimede.frontends.vertex.settings import VertexSettings, read_routes
+from halimede.net.receiving import ReceiveBudget
 
 if TYPE_CHECKING:
     from halimede.frontends.profiling.sampler import Sampler

@@ -26,7 +26,7 @@ from halimede.core.memory import memory_limit
 from halimede.core.tensors import Buffer
 from halimede.frontends.decoder_messages import fill, receive_sizes, send
 from halimede.frontends.decoder_process import OUT_OF_MEMORY
-from halimede.frontends.receiving import (
+from halimede.net.receiving import (
     SMALL_BYTES,
     Claim,
     ReceiveBudget,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from halimede.core.tensors import Buffer
-from halimede.frontends.line import Place
-from halimede.frontends.receiving import SMALL_BYTES, ReceiveBudget, ReceiveError, Reception
+from halimede.net.line import Place
+from halimede.net.receiving import SMALL_BYTES, ReceiveBudget, ReceiveError, Reception
 
 GZIP: Final = zlib.MAX_WBITS | 16
 DEFLATE: Final = zlib.MAX_WBITS

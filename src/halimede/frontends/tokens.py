@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
-from halimede.frontends.file_watch import FileWatch
 from halimede.frontends.restrictions import CATEGORIES, PUBLIC
+from halimede.net.file_watch import FileWatch
 
 logger = logging.getLogger("halimede")
 

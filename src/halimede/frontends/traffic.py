@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from halimede.frontends.connection_limit import ConnectionLimit
+from halimede.net.connection_limit import ConnectionLimit
 
 CLIENT_GONE: Final = 499
 """Stands for the status of a request whose client had gone before the response; never sent."""

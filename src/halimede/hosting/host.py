@@ -8,9 +8,6 @@ from typing import Any
 
 from halimede.core.cpus import lower_priority
 from halimede.core.origins import OriginPolicy, is_local
-from halimede.frontends.connection_limit import ConnectionLimit
-from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.server import Connections, Endpoint, Server
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.program_images import ProgramImageGate, ProgramImages
@@ -68,6 +65,9 @@ from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.ray.substrate import RaySubstrate
 from halimede.hosting.transform.service import make_transforms
+from halimede.net.connection_limit import ConnectionLimit
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections, Endpoint, Server
 
 _GRACE_S = 5.0
 """What has been asked may take so long to be answered when the host stops."""

@@ -10,11 +10,11 @@ from typing import Self
 
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.exchange import Exchange, Handler
-from halimede.frontends.http.transport.head import JsonLength, json_length
 from halimede.frontends.http.transport.protocol import HttpProtocol
 from halimede.frontends.http.transport.web_access import WebAccess
-from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.server import Connections
+from halimede.http1.head import JsonLength, json_length
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections
 from tests.support.loops import LoopThread
 
 

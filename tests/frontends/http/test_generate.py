@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halimede.codec.json_pieces import PIECE_NUMBERS
 from halimede.core.datatypes import FP16, FP32
 from halimede.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Tensor
 from halimede.engine.scheduling.flow import MAX_UNTAKEN
-from halimede.frontends.http.codec.json_pieces import PIECE_NUMBERS
 from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.settings import HttpSettings
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.frontends.restrictions import HeaderPattern, compile_forward_pattern
+from halimede.net.receiving import ReceiveBudget
 from tests.frontends.grpc.service_fakes import FakeEngine, FakeModel
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, Client, Served, post, serve

@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
+from halimede.codec import json_sizes
+from halimede.codec.json_sizes import LARGE, is_large
 from halimede.frontends.decoders import Decoders
-from halimede.frontends.http.codec import json_sizes
-from halimede.frontends.http.codec.json_sizes import LARGE, is_large
 from halimede.frontends.http.settings import HttpSettings
 from tests.frontends.http.models import ModelServer, serve_models, write_repository
 from tests.frontends.http.serving import Answer, post

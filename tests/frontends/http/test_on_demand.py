@@ -5,7 +5,7 @@ from halimede.core.errors import InvalidArgumentError
 from halimede.engine.engine import Engine
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.http.transport.head import Head
+from halimede.http1.head import Head
 
 
 class LoadingEngine:

@@ -6,8 +6,8 @@ import pytest
 
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.http.transport.head import JsonLength, json_length
-from halimede.frontends.receiving import ReceiveBudget
+from halimede.http1.head import JsonLength, json_length
+from halimede.net.receiving import ReceiveBudget
 from tests.frontends.http.serving import Client, Served, echo, post, serve
 from tests.support.waiting import wait_until
 

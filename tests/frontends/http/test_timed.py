@@ -1,9 +1,9 @@
 from unittest.mock import Mock
 
 from halimede.frontends.http.timed import TimedExchange
-from halimede.frontends.http.transport.head import parse_head
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.traffic import CLIENT_GONE, new_counts
+from halimede.http1.head import parse_head
 
 
 def test_a_response_that_comes_after_the_client_has_left_does_not_change_what_is_logged() -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.receiving import ReceiveBudget
+from halimede.net.receiving import ReceiveBudget
 from tests.frontends.http.serving import Answer, post, serve
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.http.codec.json_sizes import LARGE
+from halimede.codec.json_sizes import LARGE
 from tests.frontends.http.serving import Client, post
 from tests.support.server import ServerProcess
 

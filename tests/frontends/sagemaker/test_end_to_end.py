@@ -11,7 +11,7 @@ import pytest
 import tritonclient.http as triton
 from onnx import helper
 
-from halimede.frontends.sagemaker.content_type import BINARY
+from halimede.codec.sagemaker_media_type import BINARY
 from tests.frontends.http.serving import Answer, Client, get, post
 from tests.support.onnx_models import FLOAT, build, write_model
 from tests.support.server import ServerProcess, start_server

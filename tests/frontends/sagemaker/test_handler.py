@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halimede.codec.sagemaker_media_type import BINARY, json_length
 from halimede.core.errors import (
     AlreadyExistsError,
     CancelledError,
@@ -26,7 +27,6 @@ from halimede.core.errors import (
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.engine.lifecycle.hosted_models import HostedModel
 from halimede.frontends.restrictions import Restriction, compile_forward_pattern
-from halimede.frontends.sagemaker.content_type import BINARY, json_length
 from halimede.frontends.sagemaker.handler import create_handler
 from halimede.frontends.sagemaker.settings import InferenceType, PingMode, SagemakerSettings
 from tests.frontends.grpc.service_fakes import echo

@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.frontends.http.codec.json_sizes import LARGE
+from halimede.codec.json_sizes import LARGE
 from halimede.frontends.openai.published_fields import FIELDS, Use
 from halimede.frontends.openai.routes import Call
 from tests.frontends.http.serving import post

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.web_pages import WebPageGuard
+from halimede.http1.head import Head
 from tests.frontends.http.serving import Answer, Client
 from tests.hosting.api.serving import SECRET, ApiHost, api_host
 from tests.hosting.instances import fake_instance

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.server import Connections
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.connection import ClientConnection, Handler
 from halimede.hosting.http.request import DisconnectedError, Request
 from halimede.hosting.http.settings import ConnectionLimits
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections
 from tests.frontends.http.serving import Client
 from tests.support.loops import LoopThread
 

@@ -1,6 +1,6 @@
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
+from halimede.net.receiving import ReceiveBudget
 from tests.frontends.http.serving import Client, post
 from tests.hosting.http.serving import LIMIT, Tasks, serve
 from tests.support.waiting import wait_until

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from halimede.frontends.http.transport.chunks import LINES_AT_ONCE, Chunks
+from halimede.http1.chunks import LINES_AT_ONCE, Chunks
 from tests.hosting.http.serving import Tasks, echo, get, serve
 
 CHUNKS = 20_000

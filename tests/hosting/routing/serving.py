@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from halimede.frontends.server import Connections
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
@@ -24,6 +23,7 @@ from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTab
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import Resources
+from halimede.net.server import Connections
 from tests.frontends.http.serving import Client
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients

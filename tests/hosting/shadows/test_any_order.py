@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from halimede.frontends.http.transport.head import Head, parse_head
 from halimede.hosting.http.upstream import ResponseHead, UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
@@ -20,6 +19,7 @@ from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import OVERHEAD_BYTES, Copy
 from halimede.hosting.specs import Container, Variant
+from halimede.http1.head import Head, parse_head
 
 LIMITS = ShadowSettings(
     copy_bytes=300,

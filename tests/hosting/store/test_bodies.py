@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.store import checksums
 from halimede.hosting.store.aws_chunks import AwsChunks, ChunkSigner
+from halimede.http1.head import Head
 from tests.hosting.store.raw import ask, connect, sha256
 from tests.hosting.store.serving import StoreHost, store_host
 from tests.hosting.store.test_objects import files

@@ -13,11 +13,11 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
+from halimede.http1.head import Head
 from tests.hosting.store.serving import ACCESS_KEY, SECRET, StoreHost, store_host
 from tests.hosting.store.test_objects import ODD_KEYS
 from tests.support.waiting import wait_until

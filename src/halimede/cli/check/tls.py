@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from halimede.cli.options import ServeOptions
-from halimede.frontends.tls.certificates import TlsFiles
+from halimede.net.tls.certificates import TlsFiles
 
 HTTP: Final = "http"
 GRPC: Final = "grpc"

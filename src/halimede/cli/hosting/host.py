@@ -408,13 +408,13 @@ def _ray(
 
 async def _run(settings: "HostSettings", found: HostKeys, *, keep_instances: bool) -> int:
     """Host until a signal says to stop."""
-    from halimede.frontends.server import ListenError
     from halimede.hosting.control.database import DatabaseError
     from halimede.hosting.errors import ApiError
     from halimede.hosting.host import Host
     from halimede.hosting.lock import LockError
     from halimede.hosting.store.object_store import StoreError
     from halimede.hosting.substrates.ray.engine_process import EngineError
+    from halimede.net.server import ListenError
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -19,11 +19,11 @@ from urllib.parse import parse_qs
 
 import orjson
 
+from halimede.console.files import HEADERS, index_file, page_file
 from halimede.core.errors import InvalidArgumentError, PermissionDeniedError
 from halimede.core.origins import is_loopback
 from halimede.engine.engine import Engine
 from halimede.frontends.console.feed import Feed, SnapshotEvents, send_logs
-from halimede.frontends.console.files import HEADERS, index_file, page_file
 from halimede.frontends.console.snapshot import Document, Snapshots
 from halimede.frontends.http.answers import AnswerInSteps, refuse_restricted
 from halimede.frontends.http.routes import Call, Route

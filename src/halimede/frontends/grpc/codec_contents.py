@@ -4,12 +4,12 @@ from typing import Final
 
 import numpy as np
 
+from halimede.codec.value_ranges import out_of_range
 from halimede.core import datatypes
 from halimede.core.datatypes import Datatype
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer, encode_bytes
 from halimede.frontends.grpc.kserve_pb2 import InferTensorContents
-from halimede.frontends.value_ranges import out_of_range
 
 # Each field: the type of its elements, and the datatypes that are sent in it. FP16 and BF16 come only as raw bytes.
 _FIELDS: Final = {

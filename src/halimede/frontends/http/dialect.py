@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from halimede.frontends.http.answers import RespondError, respond_error
 from halimede.frontends.http.codec.response import Label, label_binary
-from halimede.frontends.http.transport.head import JsonLength, json_length
+from halimede.http1.head import JsonLength, json_length
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 import orjson
 
+from halimede.codec.json_sizes import is_large
 from halimede.core.errors import HalimedeError, InternalError, InvalidArgumentError, UnavailableError
 from halimede.core.requests import InferRequest, InferResponse
 from halimede.core.tensors import Buffer
@@ -17,7 +18,6 @@ from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.answers import AnswerInSteps, answer_later, respond_error
 from halimede.frontends.http.codec.generate_reply import ReplyEncoder, Steps
 from halimede.frontends.http.codec.generate_request import GenerateRequest, read_generate_request
-from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.response import MAX_JSON_BYTES, size_in_steps
 from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.routes import Route

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.codec.json_text import NestingError
 from halimede.config.document import config_document
 from halimede.config.model_config_pb2 import ModelConfig
 from halimede.core.errors import (
@@ -25,7 +26,6 @@ from halimede.frontends.http.answers import (
     refuse_restricted,
     respond_error,
 )
-from halimede.frontends.http.codec.json_text import NestingError
 from halimede.frontends.http.codec.load_parameters import parameters_of, read_load_request
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.codec.small_json import parse_small

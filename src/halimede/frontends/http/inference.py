@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from halimede.codec.json_sizes import LARGE
 from halimede.core.buffers import POOL
 from halimede.core.errors import HalimedeError, InternalError, UnsupportedError
 from halimede.core.requests import InferRequest, InferResponse
@@ -12,7 +13,6 @@ from halimede.engine.served_model import ServedModel
 from halimede.frontends.admission import admit
 from halimede.frontends.decoders import Decoders
 from halimede.frontends.http.answers import AnswerInSteps, Made, answer_later
-from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.codec.request import RequestDecoder
 from halimede.frontends.http.codec.request_plan import RequestPlan, read_plan
 from halimede.frontends.http.codec.response import Encoded, encode_response, size_in_steps
@@ -28,9 +28,9 @@ from halimede.frontends.http.dialect import KSERVE, Dialect
 from halimede.frontends.http.traced import trace_if_sampled
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.inflation import InflateError, Inflation
-from halimede.frontends.receiving import ReceiveError, as_answer
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
+from halimede.net.receiving import ReceiveError, as_answer
 
 _NOTHING = memoryview(b"")
 _INLINE_INFLATE_BYTES = 4_096

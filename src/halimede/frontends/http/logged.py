@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.transport.exchange import Connection, Exchange, Headers
-from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import EntryLog
 from halimede.frontends.traffic import CLIENT_GONE
+from halimede.http1.head import Head
 
 
 class LoggedExchange(Exchange):

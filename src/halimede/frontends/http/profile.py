@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from halimede.codec.value_ranges import shortened
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.frontends.http.answers import end_with_client
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.value_ranges import shortened
 
 if TYPE_CHECKING:
     from halimede.frontends.profiling.sampler import Sampler

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from halimede.core.errors import InvalidArgumentError
-from halimede.frontends.http.memo import Memo
+from halimede.core.memo import Memo
 from halimede.frontends.restrictions import PUBLIC
 
 _MAX_MEMO_PATH: Final = 256

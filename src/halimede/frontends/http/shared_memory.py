@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.codec.value_ranges import shortened
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.http.codec.small_json import parse_small
 from halimede.frontends.http.routes import Call, Route
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.shared_memory.registry import Regions
-from halimede.frontends.value_ranges import shortened
 
 _UINT64_MAX: Final = (1 << 64) - 1
 

@@ -7,9 +7,9 @@ from halimede.core.clock import MILLISECOND
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.logged import LoggedExchange
 from halimede.frontends.http.transport.exchange import Connection, Headers
-from halimede.frontends.http.transport.head import Head
 from halimede.frontends.request_log.entry import Entry
 from halimede.frontends.request_log.log import EntryLog
+from halimede.http1.head import Head
 
 _END: Final = b"\r\n"
 _HEADER: Final = "Server-Timing"

@@ -11,9 +11,9 @@ from halimede.core.errors import (
     UnavailableError,
 )
 from halimede.frontends.http.transport.exchange import Exchange, Headers
-from halimede.frontends.http.transport.head import Refusal
 from halimede.frontends.http.transport.protocol import refusal_body as http_refusal_body
 from halimede.frontends.openai.routes import is_of_api
+from halimede.http1.head import Refusal
 
 _INVALID: Final = "invalid_request_error"
 _SERVER: Final = "server_error"

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from halimede.codec.json_text import parse_document
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_document
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.openai.errors import FieldError
 

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 import halimede
+from halimede.codec.json_sizes import LARGE
 from halimede.core.errors import HalimedeError, InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import BackgroundAnswers, answer_later
-from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.on_demand import wait_for_model
 from halimede.frontends.http.transport.exchange import Exchange, Handler
 from halimede.frontends.openai import fields

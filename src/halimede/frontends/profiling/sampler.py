@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from halimede.core.child_process import child_process
 from halimede.core.errors import InternalError, UnavailableError
 from halimede.frontends.profiling.other_processes import OtherProcesses
 from halimede.frontends.profiling.profile import Profile, read_samples
@@ -71,13 +70,22 @@ async def _record(path: str, file: Path, seconds: int, rate: int) -> int:
     """Let py-spy write the file: the number that its process had."""
     arguments = ["record", "--pid", str(os.getpid()), "--duration", str(seconds), "--rate", str(rate)]
     arguments += ["--format", "speedscope", "--full-filenames", "--output", str(file)]
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    async with child_process(path, *arguments, stdin=nothing, stdout=nothing, stderr=pipe) as child:
-        try:
-            async with asyncio.timeout(seconds + _STARTS_AND_ENDS_S):
-                _, said = await child.communicate()
-        except TimeoutError:
-            raise InternalError(f"py-spy did not end within {seconds + _STARTS_AND_ENDS_S} s") from None
+    child = await asyncio.create_subprocess_exec(
+        path,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(seconds + _STARTS_AND_ENDS_S):
+            _, said = await child.communicate()
+    except TimeoutError:
+        raise InternalError(f"py-spy did not end within {seconds + _STARTS_AND_ENDS_S} s") from None
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
     if child.returncode:
         words = " ".join(said.decode(errors="replace").split())[-_ERROR_CHARACTERS:]
         hint = "; in a container, it needs the capability SYS_PTRACE" if "ermission" in words else ""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from halimede.core.tensors import Buffer
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange, Reply
-from halimede.frontends.http.transport.head import Head, add_header
 from halimede.frontends.relay import wire
 from halimede.frontends.relay.link import Link, Payload
 from halimede.frontends.relay.traffic import RelayedTraffic
 from halimede.frontends.relay.windows import Window
+from halimede.http1.head import Head, add_header
 
 
 @dataclass(frozen=True, slots=True)

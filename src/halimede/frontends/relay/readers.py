@@ -23,11 +23,11 @@ from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.routes import Call as HttpCall
 from halimede.frontends.http.routes import find_route
 from halimede.frontends.http.transport.exchange import Exchange, Handler
-from halimede.frontends.http.transport.head import Head, json_length
 from halimede.frontends.relay.forms import GrpcForm, HttpForm
 from halimede.frontends.relay.remote_models import NotHereError, RemoteModels
 from halimede.frontends.restrictions import HeaderPattern, forwarded_headers
 from halimede.frontends.shared_memory.registry import Regions
+from halimede.http1.head import Head, json_length
 
 INFER_PATH: Final = "/inference.GRPCInferenceService/ModelInfer"
 

@@ -1,5 +1,6 @@
 """``/invocations``: inference on the one model of an endpoint."""
 
+from halimede.codec.sagemaker_media_type import json_length, label
 from halimede.core.errors import InvalidArgumentError, NotFoundError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.frontends.http.answers import BackgroundAnswers, respond_error
@@ -9,7 +10,6 @@ from halimede.frontends.http.generate import Generate
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.routes import Call, Route
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.sagemaker.content_type import json_length, label
 from halimede.frontends.sagemaker.demand import Serve, load_and_serve
 from halimede.frontends.sagemaker.settings import DEFAULT_MODEL, InferenceType, SagemakerSettings
 from halimede.frontends.sagemaker.text_calls import TextCalls

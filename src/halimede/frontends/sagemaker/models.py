@@ -6,6 +6,7 @@ from typing import Final
 
 import orjson
 
+from halimede.codec.sagemaker_media_type import json_length, label
 from halimede.config.ensembles import needs_of
 from halimede.core.errors import (
     AlreadyExistsError,
@@ -21,7 +22,6 @@ from halimede.frontends.http.answers import BackgroundAnswers, error_body
 from halimede.frontends.http.dialect import Dialect
 from halimede.frontends.http.inference import Inference
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.sagemaker.content_type import json_length, label
 from halimede.frontends.sagemaker.demand import load_and_serve
 from halimede.frontends.sagemaker.load_request import LoadRequest, read_load_request
 from halimede.frontends.sagemaker.paging import describe, page

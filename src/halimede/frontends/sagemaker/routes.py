@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from halimede.frontends.http.memo import Memo
+from halimede.core.memo import Memo
 
 _MAX_MEMO_PATH: Final = 256
 _MODELS_PATH: Final = re.compile(r"/models/?(?P<name>[^/]+)?(?P<invoke>/invoke)?")

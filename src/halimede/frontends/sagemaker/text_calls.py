@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from halimede.codec.json_sizes import LARGE
+from halimede.codec.sagemaker_media_type import json_length
 from halimede.core.errors import HalimedeError, NotLoadedError
 from halimede.engine.engine import Engine
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.http.answers import BackgroundAnswers, RespondError, answer_later
-from halimede.frontends.http.codec.json_sizes import LARGE
 from halimede.frontends.http.transport.exchange import Exchange
 from halimede.frontends.openai.embeddings import Embeddings
 from halimede.frontends.openai.errors import respond_error as respond_openai_error
@@ -25,7 +26,6 @@ from halimede.frontends.openai.reading import read_on_loop, read_on_thread
 from halimede.frontends.openai.replies import ChoiceReplies
 from halimede.frontends.openai.template_limits import TemplateLimits
 from halimede.frontends.openai.text_request import TextRequest, read_chat, read_completion
-from halimede.frontends.sagemaker.content_type import json_length
 from halimede.frontends.sagemaker.generated_text import GeneratedText
 from halimede.frontends.sagemaker.prompts import read_prompts
 from halimede.frontends.sagemaker.settings import SagemakerSettings

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from halimede.codec.binary_media_type import BinaryMediaType
 from halimede.frontends.http.answers import respond_error
-from halimede.frontends.http.binary_media_type import BinaryMediaType
 from halimede.frontends.http.codec.response import label_binary
 from halimede.frontends.http.dialect import Dialect
 

@@ -10,9 +10,9 @@ from halimede.frontends.http.default_model import DefaultModel
 from halimede.frontends.http.routes import Call, find_route
 from halimede.frontends.http.routes import group_of as kserve_group_of
 from halimede.frontends.http.transport.exchange import Exchange, Handler
-from halimede.frontends.http.transport.head import Head
 from halimede.frontends.tokens import METRICS
 from halimede.frontends.vertex.settings import DEFAULT_MODEL_FLAG, VertexSettings
+from halimede.http1.head import Head
 
 REDIRECT: Final = "x-vertex-ai-triton-redirect"
 """The header of a prediction that names the call which is meant, without the slash in front."""

@@ -4,14 +4,14 @@ import hmac
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
+from halimede.core.memo import Memo
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.presigned import check_kind, parameters_of, signer_2, verify_2
 from halimede.hosting.access.refusals import Reason, RefusedError
 from halimede.hosting.access.signature import Signature, claimed_region, read_signature, verify
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller, Scope
+from halimede.http1.head import Head
 
 _MAX_SHOWN = 128
 _REMEMBERED = 256

@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, parse_qsl
 from botocore.auth import HmacV1Auth
 
 from halimede.core.media_types import essence
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError
+from halimede.http1.head import Head
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from botocore.utils import normalize_url_path
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.presigned import (
     ALGORITHM,
     Presigned,
@@ -19,6 +18,7 @@ from halimede.hosting.access.presigned import (
 )
 from halimede.hosting.access.refusals import Reason, RefusedError
 from halimede.hosting.errors import ApiError
+from halimede.http1.head import Head
 
 _REQUEST = "aws4_request"
 _CREDENTIAL_PARTS = 5

@@ -8,10 +8,10 @@ the console. Objects are never pages of this host: they are sent with a policy t
 
 from dataclasses import dataclass
 
+from halimede.core.memo import Memo
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.refusals import Reason, RefusedError
+from halimede.http1.head import Head
 
 _MAX_SHOWN = 128
 _REMEMBERED = 256

@@ -2,8 +2,8 @@
 
 import zlib
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError
+from halimede.http1.head import Head
 
 _GZIP = 16 + zlib.MAX_WBITS
 

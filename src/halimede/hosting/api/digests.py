@@ -3,7 +3,7 @@
 import asyncio
 from hashlib import sha256
 
-from halimede.frontends.http.transport.head import Head
+from halimede.http1.head import Head
 
 _HASHED_HERE_BYTES = 1 << 18
 """The hash of a longer body is computed on another thread."""

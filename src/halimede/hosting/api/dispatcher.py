@@ -15,7 +15,6 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
@@ -35,6 +34,7 @@ from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Caller
 from halimede.hosting.request_ids import new_request_id
 from halimede.hosting.routing.invocations import PREFIX, Invocations
+from halimede.http1.head import Head
 
 _BODY_BYTES = 1 << 20
 """Largest request of the JSON and query protocols."""

@@ -6,11 +6,11 @@ Clients repeat their heads, so what is said of the last few hundred is remembere
 from functools import cache
 from typing import Any
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
+from halimede.core.memo import Memo
 from halimede.hosting.api.services import Service
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.routing.invocations import OPERATIONS, STREAMED, operation_of
+from halimede.http1.head import Head
 
 _MISSING = {
     "InferenceComponentName": "inference components are",

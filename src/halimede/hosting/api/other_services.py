@@ -6,10 +6,10 @@ from typing import Final
 import orjson
 
 from halimede.core.media_types import essence
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.api.query_protocol import escape
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.request import Request
+from halimede.http1.head import Head
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _XML_SERVICES: Final = frozenset({"cloudfront", "route53"})

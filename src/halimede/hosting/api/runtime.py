@@ -5,8 +5,7 @@ Clients repeat their heads, so for the last few hundred it is remembered whether
 
 from typing import Protocol
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
+from halimede.core.memo import Memo
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.refusals import RefusedError
@@ -27,6 +26,7 @@ from halimede.hosting.routing.invocations import (
     asked_of,
     operation_of,
 )
+from halimede.http1.head import Head
 
 _ACTIONS = {STREAMED: "InvokeEndpointWithResponseStream", ASYNCHRONOUS: "InvokeEndpointAsync"}
 """What a request is called by what its path ends with; any other one is InvokeEndpoint."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.api.services import Service
 from halimede.hosting.asynchronous.requests import AsyncRequest
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.request_ids import ordered_id
 from halimede.hosting.routing.table import EndpointRoute
 from halimede.hosting.s3_urls import bucket_and_key
+from halimede.http1.head import Head
 
 BODY_BYTES = 128_000
 """The largest input that may come with a request (SageMaker's limit)."""

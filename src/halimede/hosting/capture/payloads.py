@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from halimede.codec.json_tensors import tensor_from_json
+from halimede.codec.json_text import parse_json
+from halimede.codec.sagemaker_media_type import read_length
 from halimede.core.datatypes import BF16, BY_NAME
 from halimede.core.errors import HalimedeError
 from halimede.core.media_types import essence
 from halimede.core.tensors import Array, Tensor
-from halimede.frontends.http.codec.json_tensors import tensor_from_json
-from halimede.frontends.http.codec.json_text import parse_json
-from halimede.frontends.sagemaker.content_type import read_length
 
 _LINES: Final = ("application/jsonlines", "application/x-jsonlines", "application/x-ndjson")
 _UNNAMED: Final = "data"

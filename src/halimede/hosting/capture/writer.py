@@ -14,7 +14,6 @@ from uuid import UUID
 
 from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.captured import Captured, CaptureMeter
 from halimede.hosting.capture.settings import CaptureSettings
@@ -22,6 +21,7 @@ from halimede.hosting.capture.spool import CapturePlace, SpoolFile, frame
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.taps import Observer, Tap
 from halimede.hosting.specs import DataCapture, Variant
+from halimede.http1.head import Head
 
 logger = logging.getLogger("halimede")
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import orjson
 
-from halimede.frontends.console.files import HEADERS, PageFile, index_file, page_file
+from halimede.console.files import HEADERS, PageFile, index_file, page_file
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.api.digests import target_of
 from halimede.hosting.api.tasks import RequestTasks
@@ -68,7 +68,7 @@ class HostConsole:
 
     def pages(self) -> Mapping[str, Callable[[Request], None]]:
         """Path → what answers it."""
-        names = _files(resources.files("halimede.frontends.console") / "static")
+        names = _files(resources.files("halimede.console") / "static")
         return {
             _PATH: lambda request: _send_file(request, index_file("host")),
             **{f"{_PATH}/{name}": _sender(name) for name in names},

@@ -3,8 +3,7 @@
 They repeat, so what was made of the last few hundred is remembered.
 """
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
+from halimede.core.memo import Memo
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import (
@@ -14,6 +13,7 @@ from halimede.hosting.routing.heads import (
     instance_head,
     returned_headers,
 )
+from halimede.http1.head import Head
 
 
 def _request_head(key: tuple[Head, str | None, bool, str, int]) -> bytes:

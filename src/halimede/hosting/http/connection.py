@@ -12,14 +12,14 @@ from typing import cast
 
 import orjson
 
+from halimede.core.memo import Memo
 from halimede.core.origins import is_loopback
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.chunks import LINES_AT_ONCE, Chunks
-from halimede.frontends.http.transport.coarse_timer import CoarseTimer
-from halimede.frontends.http.transport.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.http.request import Request
 from halimede.hosting.http.settings import ConnectionLimits
+from halimede.http1.chunks import LINES_AT_ONCE, Chunks
+from halimede.http1.coarse_timer import CoarseTimer
+from halimede.http1.head import MEMO_HEAD_BYTES, Head, Refusal, check_beginning, parse_head
+from halimede.net.receiving import ReceiveBudget
 
 WINDOW_BYTES = 262_144
 """So much of a body may wait for whoever is to take it."""

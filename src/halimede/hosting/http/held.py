@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
 from halimede.hosting.errors import ApiError
+from halimede.net.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
 
 
 class HeldBody:

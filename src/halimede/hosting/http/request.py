@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Protocol
 
-from halimede.frontends.http.transport.head import Head
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.held import HeldBody
 from halimede.hosting.line_limit import LineLimit
+from halimede.http1.head import Head
+from halimede.net.receiving import ReceiveBudget
 
 logger = logging.getLogger("halimede")
 

@@ -14,9 +14,9 @@ from typing import Protocol, cast
 
 import httptools
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.chunks import Chunks
-from halimede.frontends.http.transport.head import MEMO_HEAD_BYTES, Refusal
+from halimede.core.memo import Memo
+from halimede.http1.chunks import Chunks
+from halimede.http1.head import MEMO_HEAD_BYTES, Refusal
 
 _HEAD_BYTES = 65_536
 """Longest head of a response."""

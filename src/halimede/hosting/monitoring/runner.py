@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from halimede.core.child_process import child_process
 from halimede.hosting.errors import invalid
 from halimede.hosting.monitoring.captured import END, head_of
 from halimede.hosting.monitoring.captures import EndpointConfigs, capture_of
@@ -126,21 +126,20 @@ class JobRunner:
         log = self._log(execution)
         await asyncio.to_thread(_note, log, f"{execution.name} begins")
         theirs, ours = os.pipe()
-        stdin = os.fdopen(ours, "wb")
-        # one thread of each library, so that models keep the others
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = (sys.executable, "-m", _PROGRAM, str(directory / "plan.json"))
-        try:
-            with os.fdopen(theirs, "rb") as far, log.open("ab") as output:
-                async with child_process(
-                    *command, stdin=far, stdout=output, stderr=output, env=environment
-                ) as process:
-                    far.close()
-                    await _feed(stdin, objects, urls, directory)
-                    status = await process.wait()
-        finally:
-            with suppress(BrokenPipeError):
-                stdin.close()
+        with os.fdopen(ours, "wb") as stdin:
+            try:
+                process = await _start(directory / "plan.json", theirs, log)
+            finally:
+                os.close(theirs)
+            try:
+                await _feed(stdin, objects, urls, directory)
+                status = await process.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.shield(process.wait())
+                with suppress(BrokenPipeError):
+                    stdin.close()
         try:
             return await asyncio.to_thread(Result.read, directory / "output")
         except (OSError, ValueError, TypeError):
@@ -157,6 +156,19 @@ class JobRunner:
 def _make_empty(directory: Path) -> None:
     shutil.rmtree(directory.parent, ignore_errors=True)
     directory.mkdir(parents=True)
+
+
+async def _start(plan: Path, stdin: int, log: Path) -> asyncio.subprocess.Process:
+    # one thread of each library, so that models keep the others
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", _PROGRAM, str(plan),
+            stdin=stdin, stdout=output, stderr=output, env=environment, start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(output)
 
 
 async def _feed(stdin: IO[bytes], objects: Objects, urls: Iterable[str], directory: Path) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Protocol
 
-from halimede.frontends.receiving import ReceiveBudget
 from halimede.hosting.http.connection import ClientConnection, Handler
 from halimede.hosting.routing.invocations import ASYNCHRONOUS, PREFIX
+from halimede.net.receiving import ReceiveBudget
 
 _PREFIX = PREFIX.encode()
 _ASYNCHRONOUS = f"/{ASYNCHRONOUS}".encode()

@@ -17,9 +17,6 @@ import uvloop
 from halimede.core import tasks
 from halimede.core.clock import WALL_CLOCK
 from halimede.core.origins import OriginPolicy
-from halimede.frontends.connection_limit import no_descriptors
-from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.server import Connections
 from halimede.hosting.access.denials import Denials
 from halimede.hosting.access.gate import Gate
 from halimede.hosting.access.keys import Key
@@ -47,6 +44,9 @@ from halimede.hosting.routing.invocations import Invocations
 from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.shadows.settings import ShadowSettings
+from halimede.net.connection_limit import no_descriptors
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections
 from halimede_worker import descriptors
 
 logger = logging.getLogger("halimede")

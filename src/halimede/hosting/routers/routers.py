@@ -18,9 +18,6 @@ from typing import cast
 from halimede.core.backoff import Backoff
 from halimede.core.clock import WALL_CLOCK
 from halimede.core.tasks import Tasks
-from halimede.frontends.connection_limit import ConnectionLimit
-from halimede.frontends.receiving import ReceiveBudget
-from halimede.frontends.server import Connections
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.capture.settings import capture_directory
 from halimede.hosting.http.connection import ClientConnection, Handler
@@ -36,6 +33,9 @@ from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.table import RoutingTable
 from halimede.hosting.settings import HostSettings
+from halimede.net.connection_limit import ConnectionLimit
+from halimede.net.receiving import ReceiveBudget
+from halimede.net.server import Connections
 
 logger = logging.getLogger("halimede")
 

@@ -7,11 +7,11 @@ remembered.
 
 from collections.abc import Mapping
 
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head
+from halimede.core.memo import Memo
 from halimede.hosting.http.request import response_head
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
+from halimede.http1.head import Head
 
 _SAGEMAKER = "x-amzn-sagemaker-"
 TARGET_MODEL = "x-amzn-sagemaker-target-model"

@@ -6,7 +6,6 @@ from time import monotonic_ns
 from urllib.parse import unquote
 
 from halimede.core.tasks import Tasks
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
 from halimede.hosting.identity import Scope
@@ -18,6 +17,7 @@ from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target
+from halimede.http1.head import Head
 
 PREFIX = "/endpoints/"
 STREAMED = "invocations-response-stream"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.http.upstream import ResponseHead
+from halimede.http1.head import Head
 
 
 class Tap(Protocol):

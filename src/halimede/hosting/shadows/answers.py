@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from halimede.frontends.sagemaker.content_type import BINARY
+from halimede.codec.sagemaker_media_type import BINARY
 from halimede.hosting.capture.payloads import UndecodableError, decode_tensors
 
 _HEADER_LENGTH = "inference-header-content-length"

@@ -15,7 +15,6 @@ from itertools import count
 from time import monotonic_ns
 from typing import Any
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.budget import Budget
 from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.agreement import ShadowCounts
@@ -27,6 +26,7 @@ from halimede.hosting.shadows.frames import Done, Job, Jobs, Results, Returned, 
 from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import Copy, ShadowObserver
+from halimede.http1.head import Head
 
 _TICK_S = 1.0
 _BATCH_S = 0.01

@@ -10,10 +10,10 @@ import hmac
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from halimede.frontends.http.transport.head import Head
 from halimede.hosting.access.keys import Key
 from halimede.hosting.access.signature import read_signature
 from halimede.hosting.errors import ApiError
+from halimede.http1.head import Head
 
 _SHORTEST = 8192
 """Bytes of a chunk that others follow, as S3 has it."""

@@ -7,7 +7,7 @@ from typing import Any
 from halimede.frontends.grpc.transport import frames
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.responses import Status
-from halimede.frontends.receiving import ReceiveBudget
+from halimede.net.receiving import ReceiveBudget
 from tests.frontends.grpc.transport.wire import STREAM, WAIT, Peer, message
 from tests.support.waiting import wait_until_async
 

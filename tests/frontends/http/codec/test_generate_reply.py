@@ -4,13 +4,13 @@ import math
 import numpy as np
 import pytest
 
+from halimede.codec.json_pieces import PIECE_BYTES, PIECE_NUMBERS, PIECE_STRINGS
 from halimede.core import datatypes
 from halimede.core.datatypes import BY_NAME
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Tensor
 from halimede.frontends.http.codec.generate_reply import ReplyEncoder
-from halimede.frontends.http.codec.json_pieces import PIECE_BYTES, PIECE_NUMBERS, PIECE_STRINGS
 from tests.frontends.grpc.service_fakes import FakeModel
 
 

@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halimede.frontends.http.transport.bodies import ChunkedBody
-from halimede.frontends.http.transport.head import Refusal
-from halimede.frontends.receiving import ReceiveBudget, ReceiveError
+from halimede.http1.head import Refusal
+from halimede.net.receiving import ReceiveBudget, ReceiveError
 
 
 class Nobody:

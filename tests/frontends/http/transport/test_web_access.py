@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from halimede.core.origins import OriginPolicy
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.exchange import Exchange
-from halimede.frontends.http.transport.head import Head, Refusal
 from halimede.frontends.http.transport.web_access import WebAccess
+from halimede.http1.head import Head, Refusal
 from tests.frontends.http.serving import Answer, Served, echo, serve
 
 EVIL = "http://evil.example"

@@ -24,7 +24,7 @@ from halimede.frontends.grpc.transport.responses import (
     trailers,
     trailers_only,
 )
-from halimede.frontends.unsent import LARGE_ANSWER
+from halimede.net.unsent import LARGE_ANSWER
 
 logger = logging.getLogger("halimede")
 

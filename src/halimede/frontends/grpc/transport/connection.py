@@ -57,8 +57,8 @@ from halimede.frontends.grpc.transport.lifetime import Alarms, Deadlines, Lifeti
 from halimede.frontends.grpc.transport.limits import GrpcSettings
 from halimede.frontends.grpc.transport.responses import Status, status_of
 from halimede.frontends.grpc.transport.turns import SLICE, Turns
-from halimede.frontends.peers import client_text
 from halimede.frontends.traffic import Counts, new_counts
+from halimede.net.peers import client_text
 
 logger = logging.getLogger("halimede")
 

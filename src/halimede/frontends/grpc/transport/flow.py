@@ -24,7 +24,7 @@ from halimede.frontends.grpc.transport.frames import (
     frame,
 )
 from halimede.frontends.grpc.transport.responses import NO_DYNAMIC_TABLE
-from halimede.frontends.peers import peer_address
+from halimede.net.peers import peer_address
 
 # what one call may send before the next has its turn, and what gathers before the socket is tried
 BURST = 256 * 2**10

@@ -21,7 +21,7 @@ from halimede.frontends.grpc.transport.receptions import Receptions, receive_sta
 from halimede.frontends.grpc.transport.responses import Status
 from halimede.frontends.grpc.transport.turns import Turns
 from halimede.frontends.inflation import Fault, InflateError, Inflater, Inflation, inflate_little
-from halimede.frontends.receiving import ReceiveError
+from halimede.net.receiving import ReceiveError
 
 logger = logging.getLogger("halimede")
 

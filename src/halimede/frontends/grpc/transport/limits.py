@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from halimede.core.clock import SECOND
-from halimede.frontends.receiving import ReceiveBudget
+from halimede.net.receiving import ReceiveBudget
 
 INT32_MAX = 2**31 - 1
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.responses import Status
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, Reception
+from halimede.net.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, Reception
 
 
 class Half(Protocol):

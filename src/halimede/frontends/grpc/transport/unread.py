@@ -7,7 +7,7 @@ from typing import Protocol
 from halimede.frontends.grpc.transport.call import Call
 from halimede.frontends.grpc.transport.flow import Sender
 from halimede.frontends.grpc.transport.responses import Status
-from halimede.frontends.unsent import UnsentAnswers
+from halimede.net.unsent import UnsentAnswers
 
 
 class CrowdedConnection(Protocol):

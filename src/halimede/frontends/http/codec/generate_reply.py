@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.codec.json_pieces import is_large, json_pieces
+from halimede.codec.json_tensors import json_from_tensor
 from halimede.core.datatypes import BF16, BYTES, FP16
 from halimede.core.requests import InferResponse
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.served_model import ServedModel
-from halimede.frontends.http.codec.json_pieces import is_large, json_pieces
-from halimede.frontends.http.codec.json_tensors import json_from_tensor
 from halimede.frontends.http.codec.response import MAX_JSON_BYTES
 
 _NOT_SCALAR: Final = frozenset((BYTES, FP16, BF16))

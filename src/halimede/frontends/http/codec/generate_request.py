@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from halimede.codec.json_numbers import MIN_BYTES, JsonArray, read_members
+from halimede.codec.json_tensors import tensor_from_json
+from halimede.codec.json_text import Members, parse_members
 from halimede.config.signature import Signature, TensorSpec
 from halimede.core.errors import HalimedeError, InvalidArgumentError
 from halimede.core.requests import ParameterValue, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
-from halimede.frontends.http.codec.json_numbers import MIN_BYTES, JsonArray, read_members
-from halimede.frontends.http.codec.json_tensors import tensor_from_json
-from halimede.frontends.http.codec.json_text import Members, parse_members
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.http.codec.request_plan import check_integer
 from halimede.frontends.request_bounds import check_count

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.codec.json_text import parse_document
 from halimede.core.errors import InternalError, InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_document
 from halimede.frontends.load_request import LoadRequest
 
 _FILE: Final = "file:"

@@ -3,15 +3,15 @@
 from math import prod
 from typing import Final
 
+from halimede.codec.json_sizes import is_large
 from halimede.config.signature import Signature
 from halimede.core.datatypes import BYTES
 from halimede.core.errors import HalimedeError, InvalidArgumentError
+from halimede.core.memo import Memo
 from halimede.core.requests import request_prefix
 from halimede.core.tensors import Tensor
-from halimede.frontends.http.codec.json_sizes import is_large
 from halimede.frontends.http.codec.request_plan import OutputPlan, RequestPlan, read_plan
 from halimede.frontends.http.json_limit import call_too_large, inference_too_large
-from halimede.frontends.http.memo import Memo
 
 MEMO_BYTES: Final = 4096
 """JSON up to this size is remembered together with its plan."""

@@ -7,20 +7,20 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
 
+from halimede.codec.json_numbers import MIN_BYTES, read_document
+from halimede.codec.json_tensors import tensor_from_json
+from halimede.codec.json_text import exact_integers, parse_json
+from halimede.codec.value_ranges import shortened
 from halimede.core.datatypes import BY_NAME, Datatype
 from halimede.core.element_counts import check_rank, element_count
 from halimede.core.errors import InvalidArgumentError, UnsupportedError
 from halimede.core.requests import ParameterValue, already_there, request_prefix
 from halimede.core.tensors import Buffer, Tensor
-from halimede.frontends.http.codec.json_numbers import MIN_BYTES, read_document
-from halimede.frontends.http.codec.json_tensors import tensor_from_json
-from halimede.frontends.http.codec.json_text import exact_integers, parse_json
 from halimede.frontends.http.codec.response_layout import Layout
 from halimede.frontends.request_bounds import check_count
 from halimede.frontends.restrictions import RESERVED_PREFIX
 from halimede.frontends.shared_memory.registry import Place
 from halimede.frontends.shared_memory.requests import Places
-from halimede.frontends.value_ranges import shortened
 
 UINT64_MAX: Final = (1 << 64) - 1
 _INT64: Final = range(-(1 << 63), 1 << 63)

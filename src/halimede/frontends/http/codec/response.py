@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import orjson
 
+from halimede.codec.json_pieces import is_large, json_pieces
+from halimede.codec.json_tensors import json_from_tensor
 from halimede.core.requests import InferResponse, ParameterValue
 from halimede.core.tensors import Buffer, Tensor
 from halimede.engine.served_model import ServedModel
 from halimede.frontends.classification import classify, classify_in_steps, takes_steps
-from halimede.frontends.http.codec.json_pieces import is_large, json_pieces
-from halimede.frontends.http.codec.json_tensors import json_from_tensor
 from halimede.frontends.http.codec.request_plan import RequestPlan
 from halimede.frontends.http.codec.response_layout import BinaryOutput, Headers, Layout
 from halimede.frontends.steps_of_work import whole

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from halimede.codec.json_text import parse_document
 from halimede.core.errors import InvalidArgumentError
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.codec.json_text import parse_document
 from halimede.frontends.http.codec.request import too_large
 from halimede.frontends.request_bounds import MAX_SMALL_BYTES
 

@@ -6,8 +6,8 @@ connection repeats.
 
 from collections.abc import Callable
 
-from halimede.frontends.http.transport.head import Head, Refusal
 from halimede.frontends.tokens import MISSING, Tokens
+from halimede.http1.head import Head, Refusal
 
 GroupOf = Callable[[Head], str]
 """The group of calls that a request is of; "" for none."""

@@ -7,9 +7,9 @@ from halimede.core.buffers import POOL
 from halimede.core.errors import InvalidArgumentError
 from halimede.frontends.http.json_limit import too_large_for
 from halimede.frontends.http.settings import HttpLimits
-from halimede.frontends.http.transport.chunks import Chunks
-from halimede.frontends.http.transport.head import Head, JsonLength, Refusal
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, Receiver, Reception
+from halimede.http1.chunks import Chunks
+from halimede.http1.head import Head, JsonLength, Refusal
+from halimede.net.receiving import BodyTooLargeError, ReceiveBudget, Receiver, Reception
 
 _NOTHING = memoryview(b"")
 

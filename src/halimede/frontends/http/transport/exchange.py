@@ -7,13 +7,13 @@ from typing import Protocol
 
 import orjson
 
+from halimede.core.memo import Memo
 from halimede.core.requests import InferRequest
 from halimede.core.tensors import Buffer
-from halimede.frontends.http.memo import Memo
 from halimede.frontends.http.transport import streaming
-from halimede.frontends.http.transport.head import Head
 from halimede.frontends.http.transport.streaming import ResponseStream
 from halimede.frontends.traffic import CLIENT_GONE, Counts
+from halimede.http1.head import Head
 
 logger = logging.getLogger("halimede")
 

@@ -23,10 +23,14 @@ from halimede.core.tensors import Buffer
 from halimede.frontends.http.settings import HttpLimits
 from halimede.frontends.http.transport.bearers import BearerCheck
 from halimede.frontends.http.transport.bodies import ChunkedBody, LengthBody, begin_body
-from halimede.frontends.http.transport.chunks import LINES_AT_ONCE
-from halimede.frontends.http.transport.coarse_timer import CoarseTimer
 from halimede.frontends.http.transport.exchange import Exchange, Handler, MakeExchange, Reply
-from halimede.frontends.http.transport.head import (
+from halimede.frontends.http.transport.parts import JOINED_BYTES, joined
+from halimede.frontends.http.transport.unread import UnreadAnswers
+from halimede.frontends.http.transport.web_access import WebAccess, is_preflight
+from halimede.frontends.traffic import Counts, new_counts
+from halimede.http1.chunks import LINES_AT_ONCE
+from halimede.http1.coarse_timer import CoarseTimer
+from halimede.http1.head import (
     MEMO_HEAD_BYTES,
     MEMO_HEADS,
     Head,
@@ -36,14 +40,10 @@ from halimede.frontends.http.transport.head import (
     json_length,
     parse_head,
 )
-from halimede.frontends.http.transport.parts import JOINED_BYTES, joined
-from halimede.frontends.http.transport.unread import UnreadAnswers
-from halimede.frontends.http.transport.web_access import WebAccess, is_preflight
-from halimede.frontends.peers import client_text, peer_address
-from halimede.frontends.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
-from halimede.frontends.server import Connections
-from halimede.frontends.traffic import Counts, new_counts
-from halimede.frontends.unsent import LARGE_ANSWER
+from halimede.net.peers import client_text, peer_address
+from halimede.net.receiving import BodyTooLargeError, ReceiveBudget, ReceiveError, StalledError
+from halimede.net.server import Connections
+from halimede.net.unsent import LARGE_ANSWER
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")

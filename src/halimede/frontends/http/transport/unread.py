@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halimede.frontends.http.transport.exchange import Exchange, Reply
-from halimede.frontends.http.transport.head import Refusal
-from halimede.frontends.unsent import RETRY_AFTER_S, UnsentAnswers
+from halimede.http1.head import Refusal
+from halimede.net.unsent import RETRY_AFTER_S, UnsentAnswers
 
 
 class SlowConnection(Protocol):

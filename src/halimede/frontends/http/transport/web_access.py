@@ -11,9 +11,9 @@ A request is looked at as soon as its head is there, before any of its body.
 import re
 from typing import Final
 
+from halimede.core.memo import Memo
 from halimede.core.origins import OriginPolicy, is_loopback
-from halimede.frontends.http.memo import Memo
-from halimede.frontends.http.transport.head import Head, Refusal
+from halimede.http1.head import Head, Refusal
 
 _READING: Final = frozenset(("GET", "HEAD"))
 _METHODS: Final = "GET, HEAD, POST, DELETE"

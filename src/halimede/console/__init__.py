@@ -1,0 +1,1 @@
+"""The files of the console's pages, which servers (`frontends/console`) and hosts (`hosting/console`) send."""
