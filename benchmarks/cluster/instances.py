@@ -16,9 +16,9 @@ from benchmarks.cluster.times import (
     NODE_BYTES_PER_S,
     UNLOAD_S,
 )
-from halimede.hosting.http.call import CallError
 from halimede.hosting.routing.residency.model_calls import ModelAnswer
 from halimede.hosting.store.source import ModelSource, ObjectInfo, Offer, OnProgress
+from halimede.http1.client import CallError
 
 _OK, _CONFLICT, _NO_ROOM = 200, 409, 507
 

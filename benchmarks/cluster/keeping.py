@@ -15,7 +15,6 @@ from benchmarks.cluster.substrate import ClusterSubstrate
 from benchmarks.cluster.times import MODEL_BYTES
 from benchmarks.cluster.traces import TRACES, Scale, Trace
 from benchmarks.cluster.virtual_loop import VirtualLoop, run
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.meters import NoModelMeter
 from halimede.hosting.routing.residency.residency import MultiModelResidency
@@ -23,6 +22,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources
+from halimede.http1.upstream import UpstreamPool
 
 _RATE = 0.25
 """Requests a second for each instance."""

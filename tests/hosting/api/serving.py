@@ -20,7 +20,6 @@ from halimede.hosting.api.sts import sts_service
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller
 from halimede.hosting.metering.cloudwatch import cloudwatch_service
 from halimede.hosting.metering.store import MetricStores
@@ -30,6 +29,7 @@ from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, 
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.store.s3_call import S3Call
 from halimede.hosting.substrates.images import Images
+from halimede.http1.upstream import UpstreamPool
 from tests.frontends.http.serving import Client
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread

@@ -23,7 +23,6 @@ from halimede.hosting.asynchronous.requests import Notice
 from halimede.hosting.asynchronous.settings import AsyncSettings
 from halimede.hosting.errors import ApiError, invalid
 from halimede.hosting.http.connection import ClientConnection
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.metering.store import Metric, MetricStores
 from halimede.hosting.routing.counts import CountingMeter
@@ -36,6 +35,7 @@ from halimede.hosting.store.offers import OfferTokens
 from halimede.hosting.store.records import SmallPut
 from halimede.hosting.store.sources import Places, model_source
 from halimede.hosting.substrates.images import Images
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.instances import FakeInstance
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from halimede.hosting.capture.settings import CaptureSettings
 from halimede.hosting.capture.writer import SpoolWriter
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.taps import Observer, tap_of
 from halimede.hosting.specs import Container, DataCapture, Variant
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 ENDPOINT = EndpointId("123456789012", "us-east-1", "e")
 CAPTURE = DataCapture("s3://bucket/some/prefix", 100)

@@ -8,8 +8,8 @@ from halimede.core.tasks import Tasks
 from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.http.request import Request
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.heads import TARGET_CONTAINER
+from halimede.http1.upstream import UpstreamPool
 from tests.frontends.http.serving import Answer
 from tests.hosting.http.serving import Served, post, serve
 from tests.hosting.instances import FakeInstance

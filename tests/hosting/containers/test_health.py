@@ -60,7 +60,7 @@ async def test_a_container_that_does_not_listen(tmp_path: Path) -> None:
     reason = await reason_of(tmp_path, {}, {"SCRIPT": "print('loading', flush=True); time.sleep(1000)"})
     assert reason.startswith(
         "The containers container-1, container-2 for production variant A did not pass the ping health check within 8 "
-        "seconds: it answers a ping with HTTP/1.1 503 container-2: it accepts no connection (Connection refused)"
+        "seconds: it answers a ping with status 503: container-2: it accepts no connection (Connection refused)"
     )
     assert "container-2 | loading" in reason
 
@@ -68,11 +68,11 @@ async def test_a_container_that_does_not_listen(tmp_path: Path) -> None:
 def test_a_ping_that_fails_in_an_unforeseen_way_is_answered_and_so_is_the_next(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers: list[bytes] = []
+    answers: list[tuple[int, bytes]] = []
 
     class Asked:
-        def reply(self, head: bytes, _body: bytes) -> None:
-            answers.append(head.split(b"\r\n")[0])
+        def respond(self, status: int, body: bytes = b"", _headers: object = ()) -> None:
+            answers.append((status, body))
 
     troubles: list[Exception | str] = [ValueError("unforeseen"), ""]
 
@@ -93,5 +93,5 @@ def test_a_ping_that_fails_in_an_unforeseen_way_is_answered_and_so_is_the_next(
             await wait_until_async(lambda count=count: len(answers) == count, "the answer")  # type: ignore[misc]
 
     run()
-    assert answers == [b"HTTP/1.1 503 c: it cannot be asked: ValueError('unforeseen')", b"HTTP/1.1 200 OK"]
+    assert answers == [(503, b"c: it cannot be asked: ValueError('unforeseen')"), (200, b"")]
     assert "unforeseen" in caplog.text

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from halimede.hosting.http.upstream import UpstreamPool
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.containers.serving import row_of
 from tests.hosting.http.serving import chunked
 from tests.hosting.instances import Received, Reply

@@ -13,12 +13,12 @@ import pytest
 
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.ping import ping
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.substrates import local
 from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, RunningInstance
 from halimede.hosting.substrates.images import Images
 from halimede.hosting.substrates.local import LocalSubstrate
 from halimede.hosting.substrates.processes import marked
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.control.fakes import on_loop
 from tests.hosting.substrates.instances import (
     MACHINE,
@@ -261,8 +261,7 @@ async def test_a_ping_is_answered_well_once_all_are_well(tmp_path: Path) -> None
             while "container-2: it answers" not in await trouble():
                 pass  # each ping gives way
         assert await trouble() == (
-            "it answers a ping with HTTP/1.1 503 container-2: it answers a ping with HTTP/1.1 500 Internal Server "
-            "Error"
+            "it answers a ping with status 503: container-2: it answers a ping with status 500"
         )
 
 

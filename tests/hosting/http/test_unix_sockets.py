@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from halimede.hosting.http.upstream import UpstreamPool
+from halimede.http1.upstream import UpstreamPool
 from tests.support.loops import LoopThread
 
 NOBODY = 65_534

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId, Scope
 from halimede.hosting.metering.alarms.alarms import Alarms
 from halimede.hosting.metering.alarms.operations import alarm_operations
@@ -23,6 +22,7 @@ from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target, 
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
 from halimede.hosting.substrates.usage.meter import UsageMeter
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.services import serve_services
 from tests.support.clients import Clients
 from tests.support.loops import LoopThread

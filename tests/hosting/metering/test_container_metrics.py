@@ -8,6 +8,7 @@ from typing import Any
 from halimede.hosting.metering.container_metrics import ContainerMetrics, Counts
 from halimede.hosting.metering.store import Metric, MetricStores
 from halimede.hosting.substrates.base import ContainerRequest, RunningInstance
+from halimede.http1.client import RefusedError
 from tests.hosting.control.fakes import on_loop
 from tests.hosting.substrates.instances import request_for
 
@@ -43,7 +44,7 @@ async def test_counts_of_instances_become_metrics(tmp_path: Path) -> None:
     async def ask(instance: RunningInstance) -> Mapping[str, Counts]:
         asked.append(instance.request.id)
         if instance.request.id == "i-2":
-            raise ConnectionRefusedError
+            raise RefusedError("nobody listens")
         return said[instance.request.id]
 
     instances = [running(0, "a", "b"), running(1, "a", "b"), running(2, "a", "b"), running(3)]

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.counts import InvocationCounts
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.metering.serving import HOUR, NOON, SCOPE, Metered, metered, moment
 
 E = EndpointId(*SCOPE, "e")

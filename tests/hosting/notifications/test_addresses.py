@@ -1,7 +1,11 @@
 """Endpoints at addresses of the host's own machine, which a client elsewhere cannot reach by itself."""
 
+import asyncio
 import socket
+import ssl
+import threading
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +14,12 @@ import pytest
 from halimede.hosting.api.services import Operation
 from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import Caller
-from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, connect, is_own
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, is_own
 from halimede.hosting.notifications.delivery import DeliverySettings, post
+from halimede.http1.client import CallError
 from tests.hosting.instances import fake_instance
 from tests.hosting.notifications.serving import ACCOUNT, topic_host
+from tests.support.certificates import make_certificate
 from tests.support.waiting import wait_until
 
 DONE = f"arn:aws:sns:us-east-1:{ACCOUNT}:done"
@@ -103,9 +109,9 @@ def test_a_name_that_stands_for_the_machine_is_not_called(
             wait_until(lambda: "is not delivered to" in caplog.text)
         assert "after 1 attempts: evil.example is an address of the host's own machine" in caplog.text
         assert endpoint.seen == []
-        assert post(f"http://evil.example:{endpoint.port}/x", {}, b"x", True) == 200
+        assert asyncio.run(post(f"http://evil.example:{endpoint.port}/x", {}, b"x", True)) == 200
         with pytest.raises(OwnAddressError):
-            post(f"https://evil.example:{endpoint.port}/x", {}, b"x", False)
+            asyncio.run(post(f"https://evil.example:{endpoint.port}/x", {}, b"x", False))
         assert len(endpoint.seen) == 1
 
 
@@ -121,5 +127,44 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
 
     with fake_instance() as endpoint:
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        connect("name.example", endpoint.port, 60, may_reach_own=True).close()
+        assert asyncio.run(post(f"http://name.example:{endpoint.port}/x", {}, b"x", True)) == 200
+    assert endpoint.seen[0].headers["host"] == f"name.example:{endpoint.port}"
     assert asked.count("name.example") == 1
+
+
+def test_an_endpoint_over_https_is_the_one_that_its_certificate_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = make_certificate(tmp_path, "endpoint")
+    paths = []
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            paths.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = f"https://localhost:{server.server_port}/x?y=z"
+        with pytest.raises(CallError, match="self-signed certificate"):
+            asyncio.run(post(url, {}, b"x", True))
+
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        monkeypatch.setattr("halimede.hosting.notifications.delivery._tls", lambda: trusting)
+        assert asyncio.run(post(url, {}, b"x", True)) == 204
+        with pytest.raises(
+            CallError, match=r"not valid for .127\.1"
+        ):  # the certificate is of another address
+            asyncio.run(post(url.replace("localhost", "127.1"), {}, b"x", True))
+        server.shutdown()
+        thread.join(60)
+    assert paths == ["/x?y=z"]

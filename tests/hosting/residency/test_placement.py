@@ -9,7 +9,6 @@ from benchmarks.cluster.instances import Archives, Node
 from benchmarks.cluster.substrate import ClusterSubstrate
 from benchmarks.cluster.times import MODEL_BYTES
 from benchmarks.cluster.virtual_loop import VirtualLoop, run
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.residency.entry import hash_of
 from halimede.hosting.routing.residency.residency import MultiModelResidency
@@ -17,6 +16,7 @@ from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import InstanceRequest, Resources
+from halimede.http1.upstream import UpstreamPool
 
 
 class Rig:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Scope
 from halimede.hosting.routing.residency.residency import MultiModelResidency
 from halimede.hosting.routing.residency.settings import ResidencySettings
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
 from halimede.hosting.substrates.base import InstanceRequest, Resources, RunningInstance
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.residency.serving import PREFIX, Rig, Source, hash_of
 from tests.hosting.residency.test_residency import ask, refusal
 from tests.hosting.routing.serving import runtime, variant_route

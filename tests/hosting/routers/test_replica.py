@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import pytest
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.messages import Idle
 from halimede.hosting.routers.publisher import Publisher
@@ -19,6 +18,7 @@ from halimede.hosting.routers.shared_counts import SharedCounts
 from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTable, Target, VariantRoute
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.specs import Container, Variant
+from halimede.http1.upstream import UpstreamPool
 
 ROUTERS = 3
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.table import Target, VariantRoute
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.instances import FakeInstance, Received, Reply, echo
 from tests.hosting.routing.serving import (
     ENDPOINT,

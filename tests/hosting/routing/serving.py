@@ -13,7 +13,6 @@ import pytest
 from halimede.hosting.access.roles import InstanceRoles
 from halimede.hosting.http.connection import ClientConnection
 from halimede.hosting.http.request import Request
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller, EndpointId, Scope
 from halimede.hosting.routers.routers import Routers
 from halimede.hosting.routing.counts import InvocationCounts
@@ -23,6 +22,7 @@ from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTab
 from halimede.hosting.settings import HostSettings
 from halimede.hosting.specs import Container, Variant
 from halimede.hosting.substrates.base import Resources
+from halimede.http1.upstream import UpstreamPool
 from halimede.net.server import Connections
 from tests.frontends.http.serving import Client
 from tests.hosting.instances import FakeInstance

@@ -10,9 +10,9 @@ from time import monotonic_ns
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError, ResponseStreamingError
 
-from halimede.hosting.http.upstream import UpstreamConnection, UpstreamPool
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Container
+from halimede.http1.upstream import UpstreamConnection, UpstreamPool
 from tests.hosting.http.serving import chunked
 from tests.hosting.instances import Received, Reply, echo
 from tests.hosting.routing.serving import (

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from botocore.exceptions import ClientError
 
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.taps import Observer
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 from tests.hosting.http.serving import chunked
 from tests.hosting.instances import FakeInstance, Received, Reply
 from tests.hosting.routing.serving import (

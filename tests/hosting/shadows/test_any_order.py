@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from halimede.hosting.http.upstream import ResponseHead, UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter, InvocationCounts
 from halimede.hosting.routing.table import Target, VariantRoute
@@ -20,6 +19,7 @@ from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import OVERHEAD_BYTES, Copy
 from halimede.hosting.specs import Container, Variant
 from halimede.http1.head import Head, parse_head
+from halimede.http1.upstream import ResponseHead, UpstreamPool
 
 LIMITS = ShadowSettings(
     copy_bytes=300,

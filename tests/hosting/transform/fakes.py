@@ -12,8 +12,6 @@ import pytest
 
 from benchmarks.cluster.virtual_loop import VirtualLoop, run
 from halimede.hosting.errors import ApiError, invalid
-from halimede.hosting.http.call import CallError
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import Caller
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.specs import Container, Variant
@@ -21,12 +19,13 @@ from halimede.hosting.store.places import ListedObject
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.dependencies import JobDependencies
-from halimede.hosting.transform.exchange import RefusedError
 from halimede.hosting.transform.job_record import JobRecord
 from halimede.hosting.transform.lanes import Lane, Lanes
 from halimede.hosting.transform.spec import TransformSpec
 from halimede.hosting.transform.state import TransformState
 from halimede.hosting.transform.transforms import Transforms
+from halimede.http1.client import CallError, RefusedError
+from halimede.http1.upstream import UpstreamPool
 
 P = ParamSpec("P")
 
@@ -171,7 +170,7 @@ class FakeExchanges:
         world.payloads.append(body)
         world.most = max(world.most, lane.target.inflight)
         if lane.target in world.refusing:
-            raise RefusedError("the instance accepts no connection")
+            raise RefusedError("Connection refused")
         answering = asyncio.ensure_future(asyncio.sleep(world.latency_s))  # sleeps: in virtual time
         await asyncio.wait({answering, lane.lost}, return_when=asyncio.FIRST_COMPLETED)
         answering.cancel()

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from halimede.hosting.http.call import CallError
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.table import Target
 from halimede.hosting.transform.dependencies import execution_parameters
-from halimede.hosting.transform.exchange import exchange, exchange_stream, head_of
+from halimede.hosting.transform.exchange import exchange, exchange_stream
 from halimede.hosting.transform.failures import TransformError, client_error
 from halimede.hosting.transform.lanes import Lane, Lanes
+from halimede.http1.client import CallError
+from halimede.http1.upstream import UpstreamPool
 from tests.hosting.control.fakes import on_loop
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
 from tests.hosting.transform.fakes import ROUTE
@@ -34,14 +34,12 @@ def lane_to(instance: FakeInstance) -> Lane:
 
 
 async def ask(lane: Lane, body: bytes, timeout_s: float = 20.0) -> tuple[int, bytes]:
-    return await exchange(lane, head_of(lane, "text/csv", "application/json", len(body)), body, timeout_s)
+    return await exchange(lane, {"Content-Type": "text/csv", "Accept": "application/json"}, body, timeout_s)
 
 
 async def stream(lane: Lane, pieces: list[bytes], out: io.BytesIO) -> tuple[int, bytes]:
     left = [*pieces]
-    return await exchange_stream(
-        lane, head_of(lane, "", "", None), lambda _: left.pop(0) if left else b"", out, 20.0
-    )
+    return await exchange_stream(lane, {}, lambda _: left.pop(0) if left else b"", out, 20.0)
 
 
 def test_payloads_are_posted_to_invocations(instance: FakeInstance) -> None:
@@ -115,7 +113,7 @@ def test_an_instance_that_is_not_there() -> None:
 
     @on_loop
     async def post() -> None:
-        with pytest.raises(CallError, match="the instance accepts no connection"):
+        with pytest.raises(CallError, match="it accepts no connection"):
             await ask(lane_to(gone), b"1")
 
     post()
@@ -150,7 +148,7 @@ def test_an_object_that_cannot_be_read_on(instance: FakeInstance) -> None:
             raise client_error("it is broken")
 
         with pytest.raises(TransformError, match="it is broken"):
-            await exchange_stream(lane, head_of(lane, "", "", None), read, io.BytesIO(), 20.0)
+            await exchange_stream(lane, {}, read, io.BytesIO(), 20.0)
 
     post()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.http.call import CallError
 from halimede.hosting.identity import Caller
 from halimede.hosting.transform.job_record import JobRecord
 from halimede.hosting.transform.state import TransformState
+from halimede.http1.client import CallError
 from tests.hosting.transform.fakes import CALLER, IN, OUT, World, in_world, request
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000:transform-job/j"

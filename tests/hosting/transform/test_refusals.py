@@ -45,6 +45,9 @@ async def test_a_job_fails_with_the_reason_if_its_only_instance_refuses_all_the_
     world.refusing |= world.targets.keys()
     described = await world.settled()
     assert described["TransformJobStatus"] == "Failed"
-    assert "the model gave no answer: the instance accepts no connection" in described["FailureReason"]
+    assert (
+        "the model gave no answer: it accepts no connection (Connection refused)"
+        in described["FailureReason"]
+    )
     last = json.loads(next(line for line in reversed(world.told) if line.startswith("{")))
     assert last["failed"] == 1

@@ -13,13 +13,7 @@ from time import monotonic_ns
 
 from halimede.hosting.asynchronous.answers import some_variant
 from halimede.hosting.asynchronous.dependencies import Dependencies
-from halimede.hosting.asynchronous.exchange import (
-    BrokenError,
-    OversizedError,
-    RefusedError,
-    Response,
-    exchange,
-)
+from halimede.hosting.asynchronous.exchange import OversizedError, Response, exchange
 from halimede.hosting.asynchronous.meter import DOWNLOAD, IN_BACKLOG
 from halimede.hosting.asynchronous.outcomes import Kind, Outcome, failed
 from halimede.hosting.asynchronous.requests import AsyncRequest
@@ -28,6 +22,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.answers import model_error, no_answer, timed_out
 from halimede.hosting.routing.heads import CONTAINER
+from halimede.http1.client import CallError, RefusedError
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""
@@ -171,11 +166,11 @@ class Processing:
                 self._leave_alone(slot)
                 refusals += 1
                 if refusals > self._settings.refusals:
-                    why = f"the instance accepts no connection ({error})"
+                    why = f"the instance accepts no connection ({error.why})"
                     return failed(
                         Kind.FAILED, no_answer(slot.route, slot.variant.spec.container_name, why), name
                     )
-            except BrokenError as error:
+            except CallError as error:
                 self._leave_alone(slot)
                 attempts += (
                     not slot.target.draining
@@ -199,7 +194,7 @@ class Processing:
 
         Raises:
             RefusedError: it accepts no connection.
-            BrokenError: it gave no whole response.
+            CallError: it gave no whole response.
             OSError: the response does not fit on the disk.
         """
         route, variant = slot.route, slot.variant

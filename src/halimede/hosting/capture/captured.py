@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from halimede.hosting.budget import Budget
 from halimede.hosting.capture.spool import CapturePlace
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import TARGET_MODEL
 from halimede.hosting.specs import DataCapture
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 _INFERENCE_ID = "x-amzn-sagemaker-inference-id"
 _CUSTOM_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"

@@ -9,11 +9,11 @@ from dataclasses import replace
 from halimede.core.ports import free_port
 from halimede.hosting.containers.counts import ContainerCounts
 from halimede.hosting.containers.output import Output
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.substrates.output import ended, failure_of
 from halimede.hosting.substrates.processes import Watched
 from halimede.hosting.substrates.program import HOST
 from halimede.hosting.substrates.spawn import Plan, spawn
+from halimede.http1.upstream import UpstreamPool
 
 _LOG = 1
 """Standard output, which is the instance's log."""

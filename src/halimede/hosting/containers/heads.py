@@ -5,15 +5,15 @@ They repeat, so what was made of the last few hundred is remembered.
 
 from halimede.core.memo import Memo
 from halimede.hosting.http.request import response_head
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import (
     CONTAINER,
     FAILURE,
     forwarded_headers,
-    instance_head,
     returned_headers,
 )
+from halimede.http1.client import request_head
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 
 def _request_head(key: tuple[Head, str | None, bool, str, int]) -> bytes:
@@ -25,7 +25,7 @@ def _request_head(key: tuple[Head, str | None, bool, str, int]) -> bytes:
             del headers["content-type"]
     if not is_last:
         headers.pop("accept", None)
-    return instance_head("/invocations", host, length, headers)
+    return request_head("POST", "/invocations", host, headers, length)
 
 
 REQUEST_HEADS = Memo(_request_head)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from halimede.core import tasks
 from halimede.hosting.containers.container import Container
@@ -10,6 +11,8 @@ from halimede.hosting.http.ping import ping
 from halimede.hosting.http.request import Request
 
 logger = logging.getLogger("halimede")
+
+TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
 
 _PING_S = 1.5
 """So long a container may take to answer; whoever asks the instance waits longer."""
@@ -25,7 +28,7 @@ class Health:
         self._task: asyncio.Task[None] | None = None
 
     def answer(self, request: Request) -> None:
-        """Answer a ping, now or later: 200 if all are well, else 503 and a phrase that names one that is not."""
+        """Answer a ping, now or later: 200 if all are well, else 503 and a line that names one that is not."""
         self._waiting.append(request)
         if self._task is None:
             self._task = tasks.start("asking containers whether they are well", self._ask())
@@ -41,10 +44,11 @@ class Health:
             for container, trouble in zip(self._containers, troubles, strict=True)
             if trouble
         ]
-        line = f"503 {wrong[0]}" if wrong else "200 OK"
-        text = " ".join(line.encode("ascii", "replace").decode().split())
         for request in waiting:
-            request.reply(f"HTTP/1.1 {text}\r\nContent-Length: 0\r\n".encode(), b"")
+            if wrong:
+                request.respond(503, wrong[0].encode(), TEXT)
+            else:
+                request.respond(200)
 
 
 def _words(trouble: str | BaseException) -> str:

@@ -18,7 +18,7 @@ from halimede.hosting.containers.heads import (
     failure_headers,
 )
 from halimede.hosting.http.request import Request
-from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
+from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 
 _TEXT_BYTES = 16_384
 """So much of what a container says of an error is passed on."""

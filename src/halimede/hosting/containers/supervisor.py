@@ -23,7 +23,7 @@ import uvloop
 from halimede.core.tasks import Tasks
 from halimede.hosting.containers.container import Container, free_ports
 from halimede.hosting.containers.counts import PATH
-from halimede.hosting.containers.health import Health
+from halimede.hosting.containers.health import TEXT, Health
 from halimede.hosting.containers.passage import Passage, Step
 from halimede.hosting.errors import ApiError
 from halimede.hosting.http.connection import ClientConnection
@@ -91,7 +91,7 @@ class Supervisor:
         head = request.head
         if head.path == "/ping":
             if self._health is None:
-                request.reply(b"HTTP/1.1 503 containers are being started\r\nContent-Length: 0\r\n", b"")
+                request.respond(503, b"containers are being started", TEXT)
             else:
                 self._health.answer(request)
         elif head.path == "/invocations":
@@ -102,7 +102,7 @@ class Supervisor:
             counts = {name: each.take_counts() for name, each in self._containers.items()}
             request.respond(200, orjson.dumps(counts), (("Content-Type", "application/json"),))
         else:
-            request.respond(404, b"there are /ping and /invocations\n", (("Content-Type", "text/plain"),))
+            request.respond(404, b"there are /ping and /invocations\n", TEXT)
 
     def _asked(self, request: Request) -> Sequence[Container]:
         """The container that a request names, or all."""

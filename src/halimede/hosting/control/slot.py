@@ -10,11 +10,11 @@ from halimede.core import tasks
 from halimede.core.backoff import Backoff
 from halimede.hosting.control.settings import Dependencies
 from halimede.hosting.errors import ApiError
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import TRANSFORM_JOBS, EndpointId
 from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.substrates.base import ContainerRequest, InstanceRequest, ModelArchive, RunningInstance
+from halimede.http1.upstream import UpstreamPool
 
 logger = logging.getLogger("halimede")
 

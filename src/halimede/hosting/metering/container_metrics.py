@@ -7,7 +7,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -17,11 +16,13 @@ from halimede.hosting.containers.counts import PATH
 from halimede.hosting.metering.store import Metric, MetricStore, MetricStores
 from halimede.hosting.metering.variant import INVOCATIONS
 from halimede.hosting.substrates.base import RunningInstance
+from halimede.http1.client import CallError, call_once
 
 logger = logging.getLogger("halimede")
 
 _INTERVAL_S = 1.0
 _ANSWER_S = 2.0
+_ANSWER_BYTES = 64 << 20
 _MICROSECOND = 1_000
 
 Counts = Mapping[str, Any]
@@ -32,21 +33,11 @@ async def counts_of(instance: RunningInstance) -> Mapping[str, Counts]:
     """What an instance has counted of its containers since it was last asked, by name.
 
     Raises:
-        OSError: it does not answer.
+        CallError: it does not answer.
         ValueError: it answers something else.
     """
-    async with asyncio.timeout(_ANSWER_S):
-        reader, writer = await asyncio.open_connection(instance.host, instance.port)
-        try:
-            writer.write(
-                f"GET {PATH} HTTP/1.1\r\nHost: {instance.host}\r\nConnection: close\r\n\r\n".encode()
-            )
-            head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-    if b" 200 " not in head.partition(b"\r\n")[0]:
+    status, body = await call_once(instance.host, instance.port, "GET", PATH, _ANSWER_S, _ANSWER_BYTES)
+    if status != 200:
         raise ValueError(f"{instance.request.id} does not count its containers' requests")
     counts: Mapping[str, Counts] = orjson.loads(body)
     return counts
@@ -98,7 +89,7 @@ class ContainerMetrics:
     async def _ask(self, instance: RunningInstance) -> None:
         try:
             counts = await self._counts(instance)
-        except (OSError, ValueError):  # it is starting, or ending
+        except (CallError, ValueError):  # it is starting, or ending
             return
         request, when = instance.request, self._now()
         store = self._stores.of(request.endpoint_id.scope)

@@ -1,5 +1,6 @@
 """Addresses of this machine alone: a subscription of one makes the host call other programs on the machine."""
 
+import asyncio
 import ipaddress
 import socket
 from enum import Enum
@@ -41,24 +42,18 @@ def is_own(host: str) -> bool:
     return any(_is_own_address(str(sockaddr[0])) for *_, sockaddr in found)
 
 
-def connect(host: str, port: int, timeout: float, *, may_reach_own: bool) -> socket.socket:
-    """A connection to a host, whose name is looked up once. Blocks.
+async def addresses_of(host: str, *, may_reach_own: bool) -> list[str]:
+    """The addresses that a name stands for, at least one.
 
     Raises:
-        OwnAddressError: the host is an address of this machine alone, and that is not permitted.
-        OSError: it cannot be reached.
+        OwnAddressError: one of them is an address of this machine alone, and that is not permitted.
+        OSError: there is none.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [(str(sockaddr[0]), port) for *_, sockaddr in found]
-    if not may_reach_own and any(_is_own_address(address) for address, _ in addresses):
+    found = await asyncio.to_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+    if not may_reach_own and any(map(_is_own_address, addresses)):
         raise OwnAddressError(f"{host} is an address of the host's own machine, which {FLAG} does not allow")
-    error: OSError | None = None
-    for address in addresses:
-        try:
-            return socket.create_connection(address, timeout)
-        except OSError as failure:
-            error = error or failure
-    raise error or OSError(f"{host} has no address")
+    return addresses
 
 
 def _is_own_address(text: str) -> bool:

@@ -4,14 +4,13 @@
 """
 
 import asyncio
-import http.client
 import logging
 import ssl
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -19,9 +18,11 @@ import orjson
 
 from halimede.core import tasks
 from halimede.hosting.errors import ApiError
-from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, connect
+from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, addresses_of
 from halimede.hosting.notifications.records import Message, Subscription
 from halimede.hosting.notifications.topic_file import Delivery, TopicFile
+from halimede.http1.client import CallError, RefusedError, exchange
+from halimede.http1.upstream import UpstreamPool
 
 logger = logging.getLogger("halimede")
 
@@ -32,9 +33,8 @@ CONFIRMATION = "SubscriptionConfirmation"
 NOTIFICATION = "Notification"
 
 _TIMEOUT_S = 15.0
-_THREADS = 16
 _AT_A_TIME = 8
-"""Of one subscription; one only while its endpoint takes none, so that those that hang leave threads to others."""
+"""Of one subscription; one only while its endpoint takes none."""
 
 _AGENT = "Amazon Simple Notification Service Agent"
 _LONGEST_PAUSE_S = 60.0
@@ -62,29 +62,57 @@ class DeliverySettings:
         return min(self.pause_s * 2.0 ** min(attempts - 1, 16), _LONGEST_PAUSE_S)
 
 
-Post = Callable[[str, Mapping[str, str], bytes, bool], int]
-"""Sends a body to a URL and returns the status; blocks, and raises OSError or http.client.HTTPException.
+Post = Callable[[str, Mapping[str, str], bytes, bool], Awaitable[int]]
+"""Sends a body to a URL and returns the status; raises OSError or CallError.
 
 The last argument says whether addresses of this machine alone may be reached.
 """
 
 
-def post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own: bool) -> int:
-    """Send a body to a URL. Redirections are not followed, and what is answered is not looked at."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, parts.port)
+async def post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own: bool) -> int:
+    """Send a body to a URL. Redirections are not followed, and the response's body is not looked at.
+
+    Raises:
+        OwnAddressError: the name stands for an address of this machine alone, and that may not be reached.
+        OSError: the name stands for nothing, or there is no response in time.
+        CallError: there is no response.
+    """
     try:
-        connection.sock = connect(host, connection.port, _TIMEOUT_S, may_reach_own=may_reach_own)
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", path, body, dict(headers))
-        return connection.getresponse().status
-    finally:
-        connection.close()
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await _post(url, headers, body, may_reach_own)
+    except TimeoutError:
+        raise TimeoutError(f"it did not answer within {_TIMEOUT_S:g} seconds") from None
+
+
+async def _post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own: bool) -> int:
+    parts = urlsplit(url)
+    host, tls, port = parts.hostname or "", None, parts.port or 80
+    if parts.scheme == "https":
+        tls, port = await asyncio.to_thread(_tls), parts.port or 443
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    refused: RefusedError | None = None
+    for address in await addresses_of(host, may_reach_own=may_reach_own):
+        pool = UpstreamPool(
+            address,
+            port,
+            address=parts.netloc.rpartition("@")[2],
+            tls=tls,
+            certified_name=None if tls is None else host,
+        )
+        try:
+            async with exchange(pool, "POST", target, headers, body) as response:
+                return await response.begun()
+        except RefusedError as error:
+            refused = refused or error
+        finally:
+            pool.close()
+    assert refused is not None, "a name that is found has an address"
+    raise refused
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 class Deliveries:
@@ -115,7 +143,6 @@ class Deliveries:
         self._settings = settings
         self._send = send
         self._loopback = loopback
-        self._threads = ThreadPoolExecutor(_THREADS, "halimede-notifications")
         self._subscriptions: dict[str, Subscription] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -145,7 +172,6 @@ class Deliveries:
     async def stop(self) -> None:
         """Deliver no more. What has not been delivered is when the host is started again."""
         await tasks.cancel(*self._tasks.values())
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _deliver(self, arn: str) -> None:
         wake = self._wakes[arn]
@@ -185,15 +211,12 @@ class Deliveries:
             await self._file.delivered(arn, message.id)
             return True
         headers, body = request_of(message, subscription, self._host_url())
-        loop = asyncio.get_running_loop()
         try:
             may_reach_own = self._loopback.permits(is_local=subscription.is_local)
-            status = await loop.run_in_executor(
-                self._threads, self._send, subscription.endpoint, headers, body, may_reach_own
-            )
+            status = await self._send(subscription.endpoint, headers, body, may_reach_own)
             why = "" if 200 <= status < 300 else f"it answered with status {status}"
             is_final = 300 <= status < 500 and status not in _TRY_AGAIN
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, CallError, ValueError) as error:
             why, is_final = str(error) or type(error).__name__, isinstance(error, OwnAddressError)
         attempts = delivery.attempts + 1
         if not why:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routers.messages import (
     Counted,
@@ -24,6 +23,7 @@ from halimede.hosting.routing.table import EndpointRoute, FleetRoute, RoutingTab
 from halimede.hosting.routing.taps import Observer
 from halimede.hosting.shadows.copies import Copies
 from halimede.hosting.specs import Variant
+from halimede.http1.upstream import UpstreamPool
 
 Send = Callable[[object], None]
 Observers = Callable[[EndpointId, Variant, CountingMeter], Sequence[Observer]]

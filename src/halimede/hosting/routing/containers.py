@@ -1,10 +1,10 @@
 """Variants of several containers: which of them a request is for, and what error texts call it."""
 
 from halimede.hosting.errors import invalid_invocation
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import CONTAINER, TARGET_CONTAINER
 from halimede.hosting.routing.table import EndpointRoute, VariantRoute
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 
 def check_target_container(route: EndpointRoute, variant: VariantRoute, wanted: str | None) -> None:

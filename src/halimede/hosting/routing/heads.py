@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 from halimede.core.memo import Memo
 from halimede.hosting.http.request import response_head
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.event_stream import CONTENT_TYPE as EVENT_STREAM
+from halimede.http1.client import request_head
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 _SAGEMAKER = "x-amzn-sagemaker-"
 TARGET_MODEL = "x-amzn-sagemaker-target-model"
@@ -56,20 +57,12 @@ def forwarded_headers(head: Head) -> dict[str, str]:
 
 def _request_head(key: tuple[Head, str, str, int]) -> bytes:
     head, path, host, length = key
-    return instance_head(path, host, length, forwarded_headers(head))
+    return request_head("POST", path, host, forwarded_headers(head), length)
 
 
 def session_request_head(head: Head, path: str, host: str, length: int, session: str) -> bytes:
     """The head of a request in a session, which the instance knows by that id."""
-    return instance_head(path, host, length, {**forwarded_headers(head), SESSION: session})
-
-
-def instance_head(path: str, host: str, length: int, headers: Mapping[str, str]) -> bytes:
-    """The head of a request to an instance, with what says where its body of `length` ends, -1 for one in chunks."""
-    lines = [f"POST {path} HTTP/1.1\r\nHost: {host}\r\n"]
-    lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
-    lines.append("Transfer-Encoding: chunked\r\n\r\n" if length < 0 else f"Content-Length: {length}\r\n\r\n")
-    return "".join(lines).encode("latin-1")
+    return request_head("POST", path, host, {**forwarded_headers(head), SESSION: session}, length)
 
 
 REQUEST_HEADS = Memo(_request_head)

@@ -10,7 +10,6 @@ from time import monotonic_ns
 
 from halimede.hosting.errors import ApiError, invalid_invocation
 from halimede.hosting.http.request import Request
-from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection
 from halimede.hosting.request_ids import request_id_header
 from halimede.hosting.routing.answers import answer_error, model_error, no_answer, timed_out
 from halimede.hosting.routing.containers import container_name
@@ -37,6 +36,7 @@ from halimede.hosting.routing.table import (
     VariantRoute,
 )
 from halimede.hosting.routing.taps import tap_of
+from halimede.http1.upstream import ResponseHead, UpstreamConnection
 
 _TEXT_BYTES = 16_384
 """So much of what an instance says of an error is passed on."""

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from halimede.core.clock import WALL_CLOCK, WallClock
 from halimede.hosting.errors import ApiError, invalid_invocation
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.closed_sessions import ClosedSessions
 from halimede.hosting.routing.heads import CLOSED_SESSION, NEW_SESSION
 from halimede.hosting.routing.selection import choose_variant
 from halimede.hosting.routing.table import EndpointRoute, Target, VariantRoute
 from halimede.hosting.secret_file import read_secret
+from halimede.http1.upstream import ResponseHead
 
 _NEW = "NEW_SESSION"
 """What a client says in place of an id to have a session opened."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halimede.hosting.errors import ApiError
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.identity import EndpointId
 from halimede.hosting.routing.meters import InvocationMeter, NoMeter
 from halimede.hosting.routing.taps import Observer
 from halimede.hosting.specs import AsyncSpec, Variant
 from halimede.hosting.substrates.base import RunningInstance
+from halimede.http1.upstream import UpstreamPool
 
 _REFUSAL_S = 1.0
 """So long an instance that gave no answer gets no requests that others can take."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 
 class Tap(Protocol):

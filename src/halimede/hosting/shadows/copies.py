@@ -16,7 +16,6 @@ from time import monotonic_ns
 from typing import Any
 
 from halimede.hosting.budget import Budget
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.routing.counts import CountingMeter
 from halimede.hosting.routing.heads import REQUEST_HEADS
@@ -27,6 +26,7 @@ from halimede.hosting.shadows.link import SenderLink
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.hosting.shadows.tee import Copy, ShadowObserver
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 _TICK_S = 1.0
 _BATCH_S = 0.01

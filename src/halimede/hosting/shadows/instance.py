@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.shadows.frames import Job
 from halimede.hosting.shadows.sending import OnSent, Sending
+from halimede.http1.upstream import UpstreamPool
 
 
 class Instance:

@@ -20,12 +20,12 @@ from typing import Any
 import uvloop
 
 from halimede.core.background_threads import SWITCH_S
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.agreement import ShadowCounts
 from halimede.hosting.shadows.comparison import compare, note
 from halimede.hosting.shadows.frames import Begin, Done, Frames, Job, Jobs, Results, Returned, Sent
 from halimede.hosting.shadows.instance import Instance
 from halimede.hosting.shadows.sending import Sending
+from halimede.http1.upstream import UpstreamPool
 
 _NICENESS = 19
 """The sender has 1.5 % of another process's share of a busy processor: little, but its copies still go on."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from time import monotonic_ns
 
 from halimede.core.tasks import Tasks
-from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 from halimede.hosting.shadows.answers import Answer
 from halimede.hosting.shadows.frames import Job
+from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 
 OnSent = Callable[["Sending"], None]
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable
 
 from halimede.hosting.budget import Budget
-from halimede.hosting.http.upstream import ResponseHead
 from halimede.hosting.routing.heads import SESSION
 from halimede.hosting.routing.table import Target, VariantRoute
 from halimede.hosting.routing.taps import Tap
 from halimede.hosting.shadows.settings import ShadowSettings
 from halimede.http1.head import Head
+from halimede.http1.upstream import ResponseHead
 
 OVERHEAD_BYTES = 2048
 """What a copy takes beside its bodies."""

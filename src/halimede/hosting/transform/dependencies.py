@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import orjson
 
 from halimede.core.clock import WALL_CLOCK
-from halimede.hosting.http.call import CallError, call
 from halimede.hosting.store.source import ObjectInfo
 from halimede.hosting.substrates.base import RunningInstance
 from halimede.hosting.transform.inputs import Listing
@@ -18,6 +17,7 @@ from halimede.hosting.transform.lanes import Lanes
 from halimede.hosting.transform.sender import Exchanges, HttpExchanges
 from halimede.hosting.transform.spec import TransformSpec
 from halimede.hosting.transform.state import TransformState
+from halimede.http1.client import CallError, call
 
 _PARAMETERS_TIMEOUT_S = 10.0
 

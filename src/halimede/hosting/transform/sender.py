@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from halimede.core.backoff import Backoff
-from halimede.hosting.http.call import CallError
-from halimede.hosting.transform.exchange import RefusedError, exchange, exchange_stream, head_of
+from halimede.hosting.transform.exchange import exchange, exchange_stream
 from halimede.hosting.transform.failures import TransformError
 from halimede.hosting.transform.lanes import Lane, Lanes
 from halimede.hosting.transform.spec import TransformSpec
+from halimede.http1.client import CallError, RefusedError
 
 _LOST_TRIES = 3
 """So often at least a request is done again that was lost with its instance."""
@@ -42,13 +42,15 @@ class HttpExchanges:
 
     async def payload(self, lane: Lane, body: bytes) -> tuple[int, bytes]:
         """Status and body of the answer to a payload."""
-        head = head_of(lane, self.spec.content_type, self.spec.accept, len(body))
-        return await exchange(lane, head, body, self.spec.timeout_s)
+        return await exchange(lane, self._headers(), body, self.spec.timeout_s)
 
     async def stream(self, lane: Lane, read: Callable[[int], bytes], out: BinaryIO) -> tuple[int, bytes]:
         """Status of the answer to an object that is sent in chunks; the answer goes to a file."""
-        head = head_of(lane, self.spec.content_type, self.spec.accept, None)
-        return await exchange_stream(lane, head, read, out, self.spec.timeout_s)
+        return await exchange_stream(lane, self._headers(), read, out, self.spec.timeout_s)
+
+    def _headers(self) -> dict[str, str]:
+        named = {"Content-Type": self.spec.content_type, "Accept": self.spec.accept}
+        return {name: value for name, value in named.items() if value}
 
 
 class Sender:

@@ -13,7 +13,6 @@ from typing import Any
 
 from halimede.core.tasks import Tasks
 from halimede.hosting.errors import ApiError, invalid_invocation
-from halimede.hosting.http.call import CallError
 from halimede.hosting.routing.meters import ModelMeter
 from halimede.hosting.routing.residency.entry import IN_MEMORY, Entry, State, hash_of
 from halimede.hosting.routing.residency.model_calls import ModelCalls
@@ -23,6 +22,7 @@ from halimede.hosting.routing.table import Target
 from halimede.hosting.specs import Variant
 from halimede.hosting.store.source import ModelSource
 from halimede.hosting.substrates.base import ModelFiles, NodeUnreachableError, RunningInstance
+from halimede.http1.client import CallError
 
 logger = logging.getLogger("halimede")
 

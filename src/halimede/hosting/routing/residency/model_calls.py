@@ -4,9 +4,9 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from halimede.hosting.http.call import call
-from halimede.hosting.http.upstream import UpstreamPool
 from halimede.hosting.routing.residency.settings import ResidencySettings
+from halimede.http1.client import call
+from halimede.http1.upstream import UpstreamPool
 
 _TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 

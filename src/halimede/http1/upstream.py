@@ -6,6 +6,7 @@ A request is never sent twice: whether an instance that broke off had begun with
 import asyncio
 import os
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
@@ -315,15 +316,36 @@ class UpstreamPool:
     Attributes:
         host: where it listens.
         port: where it listens.
-        address: both, as a Host header says them.
+        address: what a Host header says: both, unless another is given.
         unix_socket: where it listens as well, @ and a name of Linux's abstract namespace; "" for nowhere.
     """
 
-    def __init__(self, host: str, port: int, unix_socket: str = "") -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        unix_socket: str = "",
+        *,
+        address: str = "",
+        tls: ssl.SSLContext | None = None,
+        certified_name: str | None = None,
+    ) -> None:
+        """No connection yet.
+
+        Args:
+            host: where it listens.
+            port: where it listens.
+            unix_socket: where it listens as well; "" for nowhere.
+            address: what a Host header says; "" for host and port.
+            tls: encrypts connections; None for not at all.
+            certified_name: the name that its certificate must have; None for the host.
+        """
         self.host = host
         self.port = port
         self.unix_socket = unix_socket
-        self.address = f"{host}:{port}"
+        self.address = address or f"{host}:{port}"
+        self._tls = tls
+        self._certified_name = certified_name
         self._idle: list[UpstreamConnection] = []
         self._closed = False
 
@@ -348,7 +370,13 @@ class UpstreamPool:
                 near = _connected(self.unix_socket)
                 _, connection = await loop.create_unix_connection(lambda: UpstreamConnection(self), sock=near)
                 return connection
-        _, connection = await loop.create_connection(lambda: UpstreamConnection(self), self.host, self.port)
+        _, connection = await loop.create_connection(
+            lambda: UpstreamConnection(self),
+            self.host,
+            self.port,
+            ssl=self._tls,
+            server_hostname=self._certified_name,
+        )
         self.unix_socket = ""  # it listens, but not there
         return connection
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halimede.hosting.http.call import CallError, call
-from halimede.hosting.http.upstream import ResponseHead, UpstreamConnection, UpstreamPool
+from halimede.http1.client import CallError, call
+from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool
 from tests.support.loops import LoopThread
 from tests.support.waiting import let_pass, wait_until
 
@@ -363,7 +363,7 @@ class TestCall:
             peer, _ = rig.listener.accept()
             rig.peers.append(peer)
             host = f"127.0.0.1:{rig.pool.port}"
-            wanted = f"POST /models HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\nA: b\r\n\r\n{{}}"
+            wanted = f"POST /models HTTP/1.1\r\nHost: {host}\r\nA: b\r\nContent-Length: 2\r\n\r\n{{}}"
             assert read(peer, len(wanted)) == wanted.encode()
             peer.sendall(answer(b"done", status=507))
 
