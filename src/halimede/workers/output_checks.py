@@ -59,7 +59,10 @@ class OutputChecks:
         if len(outputs) < len(request.outputs or self._all):
             return False
         rows, fitting = request.batch_size, self._fitting
-        return all([(each[0], each[1], each[2], rows) in fitting for each in outputs])  # noqa: C419 - faster for the few that there are
+        for each in outputs:  # for the few that there are, half as long as `all`
+            if (each[0], each[1], each[2], rows) not in fitting:
+                return False
+        return True
 
     def apply(
         self, request: InferRequest, encoded: tuple[Any, ...], response: InferResponse
