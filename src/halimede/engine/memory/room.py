@@ -259,7 +259,8 @@ class Room:
         waiting = self._with_users(self._waiting)
         steps = {name for each in waiting if each in self._table.records for name in self._ahead(each)}
         parties = {name for name in waiting if name in self._pins or name not in steps}
-        return parties - self._yielding.keys() - self._callers_of_yielding()
+        # a model one load of which gave up may be loaded by another, which is a party
+        return parties - self._callers_of_yielding()
 
     def _ahead(self, name: str) -> tuple[str, ...]:
         return self._table.records[name].ahead
