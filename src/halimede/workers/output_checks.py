@@ -59,7 +59,7 @@ class OutputChecks:
         if len(outputs) < len(request.outputs or self._all):
             return False
         rows, fitting = request.batch_size, self._fitting
-        for each in outputs:  # for the few that there are, half as long as `all`
+        for each in outputs:  # noqa: SIM110 - half as long for the few that there are
             if (each[0], each[1], each[2], rows) not in fitting:
                 return False
         return True
