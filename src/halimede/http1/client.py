@@ -27,9 +27,11 @@ _CALL_BYTES = 1 << 20
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
-Body = bytes | Path | Callable[[int], bytes]
-"""The body of a request: bytes; a file; or a function that blocks and returns at most so many of its next bytes, b""
-at its end, which is sent in chunks."""
+Reader = Callable[[int], bytes]
+"""A function that blocks, and returns at most so many of the next bytes of a body; b"" at its end."""
+
+Body = bytes | Path | Reader
+"""The body of a request: bytes; a file; or what reads it, which is sent in chunks."""
 
 
 class CallError(Exception):
@@ -147,13 +149,12 @@ class Exchange:
         self._readable.set()
         self._writable.set()
 
-    async def send(self, method: str, target: str, headers: Mapping[str, str], host: str, body: Body) -> None:
+    async def send(
+        self, method: str, target: str, headers: Mapping[str, str], host: str, body: Path | Reader
+    ) -> None:
         """Send the request, as fast as the server reads it, unless the response is complete before."""
         try:
-            if isinstance(body, bytes):
-                head = request_head(method, target, host, headers, len(body))
-                self._connection.send(head, body, self, complete=True, chunked=False)
-            elif isinstance(body, Path):
+            if isinstance(body, Path):
                 with await tasks.opened(FileIO, body) as file:
                     size = os.fstat(file.fileno()).st_size
                     head = request_head(method, target, host, headers, size)
@@ -163,7 +164,7 @@ class Exchange:
         except Exception as error:
             self.fail(error)
 
-    async def _send_all(self, head: bytes, read: Callable[[int], bytes], left: int) -> None:
+    async def _send_all(self, head: bytes, read: Reader, left: int) -> None:
         """Send a body that is read piece by piece; `left` is its length, -1 if only its end tells."""
         chunked, begun, complete = left < 0, False, False
         while not complete:
@@ -264,20 +265,23 @@ async def exchange(
     Raises:
         RefusedError: it accepts none.
     """
-    try:
-        async with asyncio.timeout(connect_s):
-            connection = pool.idle() or await pool.connect()
-    except OSError as error:  # a time that is over is one as well
-        raise RefusedError(error.strerror or str(error) or "it does not answer") from None
+    connection = pool.idle()
+    if connection is None:
+        try:
+            async with asyncio.timeout(connect_s):
+                connection = await pool.connect()
+        except OSError as error:  # a time that is over is one as well
+            raise RefusedError(error.strerror or str(error) or "it does not answer") from None
     made = Exchange(connection)
-    sending = made.send(method, target, headers, pool.address, body)
     try:
-        async with Tasks() as running:
-            if isinstance(body, bytes):
-                await sending  # at once
-            else:
-                running.submit(sending)
+        if isinstance(body, bytes):
+            head = request_head(method, target, pool.address, headers, len(body))
+            connection.send(head, body, made, complete=True, chunked=False)
             yield made
+        else:
+            async with Tasks() as running:
+                running.submit(made.send(method, target, headers, pool.address, body))
+                yield made
     finally:
         if not made.complete:
             connection.give_up()
