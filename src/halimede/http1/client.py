@@ -86,8 +86,8 @@ class Exchange:
         self._waiting_bytes = 0
         self._paused = False
         self._error: Exception | None = None
-        self._readable = asyncio.Event()
-        self._writable = asyncio.Event()
+        self._readable: asyncio.Future[None] | None = None  # somebody waits for more of the response
+        self._writable: asyncio.Future[None] | None = None  # somebody waits to send more of the request
 
     # the caller calls
 
@@ -146,8 +146,8 @@ class Exchange:
         """Whoever reads the response gets this error."""
         if not self.complete and self._error is None:
             self._error = error
-        self._readable.set()
-        self._writable.set()
+        _wake(self._readable)
+        _wake(self._writable)
 
     async def send(
         self, method: str, target: str, headers: Mapping[str, str], host: str, body: Path | Reader
@@ -184,8 +184,8 @@ class Exchange:
                 begun = True
                 continue
             while self._connection.write_paused and not self._over:
-                self._writable.clear()
-                await self._writable.wait()
+                self._writable = asyncio.get_running_loop().create_future()
+                await self._writable
             if self._over:
                 return
             self._connection.write(data, complete=complete)
@@ -202,8 +202,8 @@ class Exchange:
         """
         if self._error is not None:
             raise self._error
-        self._readable.clear()
-        await self._readable.wait()
+        self._readable = asyncio.get_running_loop().create_future()
+        await self._readable
 
     # the connection calls
 
@@ -217,7 +217,7 @@ class Exchange:
     def response_begun(self, head: ResponseHead) -> None:
         """The head has come."""
         self.status, self.headers = head.status, head.headers
-        self._readable.set()
+        _wake(self._readable)
 
     def response_data(self, data: bytes) -> None:
         """Some of the body has come."""
@@ -226,13 +226,13 @@ class Exchange:
         if self._waiting_bytes > _PIECE_BYTES and not self._paused:
             self._paused = True
             self._connection.pause()
-        self._readable.set()
+        _wake(self._readable)
 
     def response_ended(self) -> None:
         """The response is complete."""
         self.complete = True
-        self._readable.set()
-        self._writable.set()
+        _wake(self._readable)
+        _wake(self._writable)
 
     def response_failed(self, reason: str) -> None:
         """There will be no more of it."""
@@ -240,7 +240,12 @@ class Exchange:
 
     def request_writable(self) -> None:
         """More of the request may be written."""
-        self._writable.set()
+        _wake(self._writable)
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 @asynccontextmanager
