@@ -221,13 +221,20 @@ async def uninterrupted(
         raise
 
 
+async def on_thread(
+    work: Callable[..., Result], *values: object, release: Callable[[Result], object] | None = None
+) -> Result:
+    """The result of work on a thread, which a caller that is cancelled waits for; `release` as of `uninterrupted`."""
+    return await uninterrupted(submit(asyncio.to_thread(work, *values)), release)
+
+
 async def opened(
     open_: Callable[..., Result],
     *values: object,
     close: Callable[[Result], object] = methodcaller("close"),
 ) -> Result:
     """What a thread opens, such as a file; it is closed if the caller is cancelled meanwhile."""
-    return await uninterrupted(submit(asyncio.to_thread(open_, *values)), close)
+    return await on_thread(open_, *values, release=close)
 
 
 def log_unforeseen(what: str, task: asyncio.Future[Any]) -> None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from halimede.core import tasks
 from halimede.core.tasks import Tasks
-from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool
+from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool, why_refused
 
 _PIECE_BYTES = 1 << 20
 """Of a body that is read from a file; and so much of a response may wait to be taken."""
@@ -35,7 +35,7 @@ Body = bytes | Path | Reader
 
 
 class CallError(Exception):
-    """There is no response, or no whole one; the text says why."""
+    """No complete response was received; the text says why."""
 
 
 class RefusedError(CallError):
@@ -114,7 +114,7 @@ class Exchange:
             self._paused = False
             if not self.complete:  # else the connection is another request's
                 self._connection.resume()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
     async def body(self, limit: int) -> bytes:
         """The whole body.
@@ -129,7 +129,7 @@ class Exchange:
             size += len(piece)
             if size > limit:
                 raise CallError(f"the response has more than {limit:,} bytes")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
     async def beginning(self, limit: int) -> bytes:
         """The first bytes of the body, at most `limit`; the rest of it is read and thrown away.
@@ -170,10 +170,7 @@ class Exchange:
         while not complete:
             data = b""
             if left:
-                reading = tasks.submit(
-                    asyncio.to_thread(read, min(left, _PIECE_BYTES) if left > 0 else _PIECE_BYTES)
-                )
-                data = await tasks.uninterrupted(reading)
+                data = await tasks.on_thread(read, min(left, _PIECE_BYTES) if left > 0 else _PIECE_BYTES)
             if left > 0:
                 if not data:
                     raise OSError(errno.EIO, "the file of the request's body is shorter than it was")
@@ -276,7 +273,7 @@ async def exchange(
             async with asyncio.timeout(connect_s):
                 connection = await pool.connect()
         except OSError as error:  # a time that is over is one as well
-            raise RefusedError(error.strerror or str(error) or "it does not answer") from None
+            raise RefusedError(why_refused(error)) from None
     made = Exchange(connection)
     try:
         if isinstance(body, bytes):

@@ -399,6 +399,11 @@ class UpstreamPool:
             connection.close()
 
 
+def why_refused(error: OSError) -> str:
+    """Why `UpstreamPool.connect` has failed, for a text."""
+    return error.strerror or str(error) or "it does not answer"
+
+
 def _connected(unix_socket: str) -> socket.socket:
     """A connection to a process of the same user.
 

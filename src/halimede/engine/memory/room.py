@@ -259,7 +259,7 @@ class Room:
         waiting = self._with_users(self._waiting)
         steps = {name for each in waiting if each in self._table.records for name in self._ahead(each)}
         parties = {name for name in waiting if name in self._pins or name not in steps}
-        # a model one load of which gave up may be loaded by another, which is a party
+        # when one load of a model has given up, another load of the same model may still compete for room
         return parties - self._callers_of_yielding()
 
     def _ahead(self, name: str) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -86,12 +85,12 @@ async def _collected(answer: client.Exchange, directory: Path, memory_bytes: int
             if held > memory_bytes:
                 if file is None:
                     file = await tasks.opened(_result_file, directory, close=_remove)
-                await _on_thread(partial(file.writelines, pieces))
+                await tasks.on_thread(file.writelines, pieces)
                 pieces, held = [], 0
         if file is None:
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        await _on_thread(partial(file.writelines, pieces))
-        await _on_thread(file.close)
+            return b"".join(pieces)
+        await tasks.on_thread(file.writelines, pieces)
+        await tasks.on_thread(file.close)
         return Path(file.name)
     except BaseException:
         if file is not None:
@@ -108,8 +107,3 @@ def _remove(file: IO[bytes]) -> None:
         file.close()
     finally:
         Path(file.name).unlink(missing_ok=True)
-
-
-async def _on_thread(work: Callable[[], None]) -> None:
-    """Nobody closes the file while a thread writes to it."""
-    await tasks.uninterrupted(tasks.submit(asyncio.to_thread(work)))

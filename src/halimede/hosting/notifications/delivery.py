@@ -74,8 +74,8 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own:
 
     Raises:
         OwnAddressError: the name stands for an address of this machine alone, and that may not be reached.
-        OSError: the name stands for nothing, or there is no response in time.
-        CallError: there is no response.
+        OSError: the name has no address, or no response came in time.
+        CallError: no response came.
     """
     try:
         async with asyncio.timeout(_TIMEOUT_S):

@@ -18,6 +18,7 @@ from halimede.hosting.routing.sessions import Sessions
 from halimede.hosting.routing.settings import InvocationSettings
 from halimede.hosting.routing.table import EndpointRoute, RoutingTable, Target
 from halimede.http1.head import Head
+from halimede.http1.upstream import why_refused
 
 PREFIX = "/endpoints/"
 STREAMED = "invocations-response-stream"
@@ -178,9 +179,7 @@ async def _open(invocation: Invocation, target: Target, timeout_s: float) -> Non
             invocation.expire()
             return
         target.refuse()
-        invocation.refused(
-            f"the instance accepts no connection ({error.strerror or str(error) or 'it does not answer'})"
-        )
+        invocation.refused(f"the instance accepts no connection ({why_refused(error)})")
         return
     except Exception as error:  # whoever asks must hear of it
         invocation.refused(f"the host could not connect to the instance: {error!r}")

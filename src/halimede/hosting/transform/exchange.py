@@ -46,7 +46,7 @@ async def exchange_stream(
         if not _is_success(await answer.begun()):
             return answer.status, await answer.beginning(_ERROR_BYTES)
         while piece := await answer.read():
-            await tasks.uninterrupted(tasks.submit(asyncio.to_thread(out.write, piece)))
+            await tasks.on_thread(out.write, piece)
         return answer.status, b""
 
 
