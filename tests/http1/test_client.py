@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from halimede.core import tasks
-from halimede.http1.client import CallError, RefusedError, call_once, exchange
+from halimede.http1.client import CallError, Exchange, RefusedError, call_once
 from halimede.http1.upstream import UpstreamPool
 from tests.hosting.control.fakes import on_loop
 from tests.hosting.instances import FakeInstance, Received, Reply, fake_instance
@@ -53,7 +53,7 @@ def test_bodies_of_all_kinds_arrive_whole(server: FakeInstance, tmp_path: Path) 
             path.write_bytes(data[:size])
             with path.open("rb") as file:
                 for body in (data[:size], path, file.read):
-                    async with exchange(pool, "POST", "/x", {"A": "b"}, body) as response:
+                    async with Exchange(pool, "POST", "/x", {"A": "b"}, body) as response:
                         assert await response.begun() == 200
                         assert digest(await response.body(len(data))) == digest(data[:size])
         pool.close()
@@ -71,11 +71,11 @@ def test_a_response_that_is_too_large_is_given_up(server: FakeInstance) -> None:
     @on_loop
     async def run() -> None:
         pool = pool_of(server)
-        async with exchange(pool, "GET", "/x") as response:
+        async with Exchange(pool, "GET", "/x") as response:
             with pytest.raises(CallError, match=f"the response has more than {MIB:,} bytes"):
                 await response.body(MIB)
         assert not is_idle(pool)
-        async with exchange(pool, "GET", "/x") as response:
+        async with Exchange(pool, "GET", "/x") as response:
             assert await response.beginning(10) == b"x" * 10
         assert is_idle(pool)  # the rest of it was read
         pool.close()
@@ -96,7 +96,7 @@ def test_a_response_that_nobody_reads_is_not_collected(server: FakeInstance) -> 
     @on_loop
     async def run() -> None:
         pool = pool_of(server)
-        async with exchange(pool, "GET", "/x") as response:
+        async with Exchange(pool, "GET", "/x") as response:
             await response.begun()
             first = await response.read()
             assert 0 < len(first) <= 4 * MIB
@@ -129,7 +129,7 @@ def test_a_response_that_comes_before_the_request_is_read_ends_it() -> None:
     @on_loop
     async def run() -> None:
         pool = UpstreamPool("127.0.0.1", listener.getsockname()[1])
-        async with exchange(pool, "POST", "/x", {}, read) as response:
+        async with Exchange(pool, "POST", "/x", {}, read) as response:
             assert await response.begun() == 413
             assert await response.body(100) == b"no"
         count = len(asked)
@@ -146,6 +146,51 @@ def test_a_response_that_comes_before_the_request_is_read_ends_it() -> None:
         peer.join(60)
 
 
+def test_a_response_that_takes_too_long_is_given_up(server: FakeInstance) -> None:
+    ended = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first"
+        assert ended.wait(60)
+        yield b"second"
+
+    server.invoke = lambda _: Reply(200, pieces())
+
+    @on_loop
+    async def run() -> None:
+        pool = pool_of(server)
+        async with Exchange(pool, "GET", "/x", timeout_s=0.05) as response:
+            with pytest.raises(TimeoutError):
+                await response.body(100)
+            with pytest.raises(TimeoutError):
+                await response.read()
+        assert not is_idle(pool)
+        ended.set()
+        async with Exchange(pool, "GET", "/x", timeout_s=60) as response:
+            assert await response.body(100) == b"firstsecond"
+        assert is_idle(pool)
+        pool.close()
+
+    run()
+
+
+def test_a_request_that_is_not_taken_in_time_is_given_up() -> None:
+    def read(size: int) -> bytes:
+        return b"x" * size
+
+    @on_loop
+    async def run() -> None:
+        pool = UpstreamPool("127.0.0.1", listener.getsockname()[1])
+        async with Exchange(pool, "POST", "/x", {}, read, timeout_s=0.05) as response:
+            with pytest.raises(TimeoutError):
+                await response.begun()
+        assert not is_idle(pool)
+        pool.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        run()
+
+
 def test_a_body_that_cannot_be_read_is_the_caller_s_error(server: FakeInstance, tmp_path: Path) -> None:
     def broken(_: int) -> bytes:
         raise ValueError("it is broken")
@@ -154,7 +199,7 @@ def test_a_body_that_cannot_be_read_is_the_caller_s_error(server: FakeInstance, 
     async def run() -> None:
         pool = pool_of(server)
         for body, error in ((broken, ValueError), (tmp_path / "absent", FileNotFoundError)):
-            async with exchange(pool, "POST", "/x", {}, body) as response:
+            async with Exchange(pool, "POST", "/x", {}, body) as response:
                 with pytest.raises(error):
                     await response.begun()
             assert not is_idle(pool)
@@ -172,7 +217,7 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
     async def run() -> None:
         listener = socket.create_server(("127.0.0.1", 0))  # nobody reads what is sent to it
         pool = UpstreamPool("127.0.0.1", listener.getsockname()[1])
-        async with exchange(pool, "POST", "/x", {}, path) as response:
+        async with Exchange(pool, "POST", "/x", {}, path) as response:
             await wait_until_async(lambda: response._connection.write_paused, "a full socket")  # noqa: SLF001
             path.write_bytes(b"x")
             response._connection.resume_writing()  # noqa: SLF001 - as if the server had read some
@@ -198,7 +243,7 @@ def test_whoever_is_cancelled_leaves_no_connection(server: FakeInstance) -> None
         pool = pool_of(server)
 
         async def ask() -> None:
-            async with exchange(pool, "GET", "/x") as response:
+            async with Exchange(pool, "GET", "/x") as response:
                 await response.begun()
 
         task = tasks.submit(ask())
@@ -219,7 +264,7 @@ def test_a_server_that_is_not_there() -> None:
     @on_loop
     async def run() -> None:
         with pytest.raises(RefusedError, match=r"^it accepts no connection \(.*refused\)$") as raised:
-            async with exchange(pool_of(gone), "GET", "/x"):
+            async with Exchange(pool_of(gone), "GET", "/x"):
                 raise AssertionError("nobody listens")
         assert "refused" in raised.value.why
         with pytest.raises(CallError, match="it accepts no connection"):

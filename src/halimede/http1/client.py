@@ -1,20 +1,19 @@
 """One request to a server and its response, of any size each.
 
-`exchange` sends a request and gives its response as it comes; `call` sends a small one and collects the response. A
+An `Exchange` sends a request and gives its response as it comes; `call` sends a small one and collects the response. A
 request is never sent twice: whether a server that broke off had begun with it cannot be known.
 """
 
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 from halimede.core import tasks
-from halimede.core.tasks import Tasks
 from halimede.http1.upstream import ResponseHead, UpstreamConnection, UpstreamPool, why_refused
 
 _PIECE_BYTES = 1 << 20
@@ -67,9 +66,10 @@ def request_head(method: str, target: str, host: str, headers: Mapping[str, str]
 
 
 class Exchange:
-    """A request that has been sent, and its response (`ResponseSink`).
+    """A request, which is sent at the begin of a block of code, and its response (`ResponseSink`).
 
-    No more is read from the connection while a megabyte of the response waits to be taken.
+    A response that is not complete at the end of the block is given up with its connection. No more is read from the
+    connection while a megabyte of the response waits to be taken.
 
     Attributes:
         status: such as 200; 0 until the head of the response is there.
@@ -77,11 +77,39 @@ class Exchange:
         complete: the whole response is there.
     """
 
-    def __init__(self, connection: UpstreamConnection) -> None:
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        method: str,
+        target: str,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        body: Body = b"",
+        connect_s: float = _CONNECT_S,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            pool: connections to the server.
+            method: such as POST.
+            target: path and query.
+            headers: all but Host and those that say where the body ends.
+            body: the body.
+            connect_s: how long the server may take to accept a connection.
+            timeout_s: how long it may take from then on until the response is complete. Whoever waits for the response
+                gets a `TimeoutError` then.
+        """
         self.status = 0
         self.headers: Mapping[str, str] = _NO_HEADERS
         self.complete = False
-        self._connection = connection
+        self._pool = pool
+        self._request = (method, target, headers)
+        self._request_body = body
+        self._connect_s = connect_s
+        self._timeout_s = timeout_s
+        self._connection: UpstreamConnection
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._pieces: list[bytes] = []
         self._waiting_bytes = 0
         self._paused = False
@@ -91,11 +119,40 @@ class Exchange:
 
     # the caller calls
 
+    async def __aenter__(self) -> Self:
+        """Send the request, or begin to, if it is not in memory.
+
+        Raises:
+            RefusedError: the server accepts no connection.
+        """
+        body = self._request_body
+        head = self._head(len(body)) if isinstance(body, bytes) else b""
+        self._connection = self._pool.idle() or await self._connect()
+        if self._timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._timeout_s, self.fail, TimeoutError())
+        if isinstance(body, bytes):
+            self._connection.send(head, body, self, complete=True, chunked=False)
+        else:
+            self._sending = tasks.submit(self._send(body))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._sending is not None:
+                await tasks.cancel(self._sending)
+        finally:
+            if not self.complete:
+                self._connection.give_up()
+
     async def begun(self) -> int:
         """The status, once the head of the response is there.
 
         Raises:
             CallError: there will be no response.
+            TimeoutError: its time is over.
         """
         while not self.status:
             await self._more()
@@ -106,6 +163,7 @@ class Exchange:
 
         Raises:
             CallError: there will be no more of it.
+            TimeoutError: its time is over.
         """
         while not self._pieces and not self.complete:
             await self._more()
@@ -121,6 +179,7 @@ class Exchange:
 
         Raises:
             CallError: there is none, or it is larger than `limit`.
+            TimeoutError: its time is over.
         """
         pieces: list[bytes] = []
         size = 0
@@ -136,6 +195,7 @@ class Exchange:
 
         Raises:
             CallError: there is no whole response.
+            TimeoutError: its time is over.
         """
         found = bytearray()
         while piece := await self.read():
@@ -149,23 +209,31 @@ class Exchange:
         _wake(self._readable)
         _wake(self._writable)
 
-    async def send(
-        self, method: str, target: str, headers: Mapping[str, str], host: str, body: Path | Reader
-    ) -> None:
+    async def _connect(self) -> UpstreamConnection:
+        try:
+            async with asyncio.timeout(self._connect_s):
+                return await self._pool.connect()
+        except OSError as error:  # a time that is over is one as well
+            raise RefusedError(why_refused(error)) from None
+
+    def _head(self, length: int) -> bytes:
+        method, target, headers = self._request
+        return request_head(method, target, self._pool.address, headers, length)
+
+    async def _send(self, body: Path | Reader) -> None:
         """Send the request, as fast as the server reads it, unless the response is complete before."""
         try:
             if isinstance(body, Path):
                 with await tasks.opened(FileIO, body) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    head = request_head(method, target, host, headers, size)
-                    await self._send_all(head, file.read, size)
+                    await self._send_all(file.read, os.fstat(file.fileno()).st_size)
             else:
-                await self._send_all(request_head(method, target, host, headers, -1), body, -1)
+                await self._send_all(body, -1)
         except Exception as error:
             self.fail(error)
 
-    async def _send_all(self, head: bytes, read: Reader, left: int) -> None:
+    async def _send_all(self, read: Reader, left: int) -> None:
         """Send a body that is read piece by piece; `left` is its length, -1 if only its end tells."""
+        head = self._head(left)
         chunked, begun, complete = left < 0, False, False
         while not complete:
             data = b""
@@ -245,50 +313,6 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
-@asynccontextmanager
-async def exchange(
-    pool: UpstreamPool,
-    method: str,
-    target: str,
-    headers: Mapping[str, str] = _NO_HEADERS,
-    body: Body = b"",
-    connect_s: float = _CONNECT_S,
-) -> AsyncIterator[Exchange]:
-    """Send a request. A response that is not complete at the end of the block is given up with its connection.
-
-    Args:
-        pool: connections to the server.
-        method: such as POST.
-        target: path and query.
-        headers: all but Host and those that say where the body ends.
-        body: the body.
-        connect_s: how long the server may take to accept a connection.
-
-    Raises:
-        RefusedError: it accepts none.
-    """
-    connection = pool.idle()
-    if connection is None:
-        try:
-            async with asyncio.timeout(connect_s):
-                connection = await pool.connect()
-        except OSError as error:  # a time that is over is one as well
-            raise RefusedError(why_refused(error)) from None
-    made = Exchange(connection)
-    try:
-        if isinstance(body, bytes):
-            head = request_head(method, target, pool.address, headers, len(body))
-            connection.send(head, body, made, complete=True, chunked=False)
-            yield made
-        else:
-            async with Tasks() as running:
-                running.submit(made.send(method, target, headers, pool.address, body))
-                yield made
-    finally:
-        if not made.complete:
-            connection.give_up()
-
-
 async def call(
     pool: UpstreamPool,
     method: str,
@@ -304,7 +328,7 @@ async def call(
         CallError: there is no whole response within the time.
     """
     try:
-        async with asyncio.timeout(timeout_s), exchange(pool, method, target, headers, body) as response:
+        async with asyncio.timeout(timeout_s), Exchange(pool, method, target, headers, body) as response:
             await response.begun()
             return response.status, await response.beginning(limit)
     except TimeoutError:

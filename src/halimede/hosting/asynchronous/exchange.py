@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from halimede.core import tasks
-from halimede.http1 import client
+from halimede.http1.client import Exchange
 from halimede.http1.upstream import UpstreamPool
 
 
@@ -61,16 +61,13 @@ async def exchange(
         TimeoutError: the response was not complete in time.
         OSError: the body's file cannot be read, or the response does not fit on the disk.
     """
-    async with (
-        client.exchange(pool, "POST", "/invocations", headers, body, connect_s) as answer,
-        asyncio.timeout(timeout_s),
-    ):
+    async with Exchange(pool, "POST", "/invocations", headers, body, connect_s, timeout_s) as answer:
         await answer.begun()
         content = await _collected(answer, directory, memory_bytes, limit)
         return Response(answer.status, answer.headers, content)
 
 
-async def _collected(answer: client.Exchange, directory: Path, memory_bytes: int, limit: int) -> bytes | Path:
+async def _collected(answer: Exchange, directory: Path, memory_bytes: int, limit: int) -> bytes | Path:
     """The body of a response, or the file that has it."""
     pieces: list[bytes] = []
     size = held = 0

@@ -21,7 +21,7 @@ from halimede.hosting.errors import ApiError
 from halimede.hosting.notifications.addresses import LoopbackSubscriptions, OwnAddressError, addresses_of
 from halimede.hosting.notifications.records import Message, Subscription
 from halimede.hosting.notifications.topic_file import Delivery, TopicFile
-from halimede.http1.client import CallError, RefusedError, exchange
+from halimede.http1.client import CallError, Exchange, RefusedError
 from halimede.http1.upstream import UpstreamPool
 
 logger = logging.getLogger("halimede")
@@ -100,7 +100,7 @@ async def _post(url: str, headers: Mapping[str, str], body: bytes, may_reach_own
             certified_name=None if tls is None else host,
         )
         try:
-            async with exchange(pool, "POST", target, headers, body) as response:
+            async with Exchange(pool, "POST", target, headers, body) as response:
                 return await response.begun()
         except RefusedError as error:
             refused = refused or error

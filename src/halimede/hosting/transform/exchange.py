@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 from halimede.core import tasks
 from halimede.hosting.transform.lanes import Lane
-from halimede.http1 import client
 from halimede.http1.client import Body, CallError, Exchange
 
 _ANSWER_BYTES = 512 << 20
@@ -62,7 +61,7 @@ async def _answer(lane: Lane, headers: dict[str, str], body: Body) -> AsyncItera
         RefusedError: the instance accepts no connection.
     """
     pool = lane.target.pool
-    async with client.exchange(pool, "POST", "/invocations", headers, body) as answer:
+    async with Exchange(pool, "POST", "/invocations", headers, body) as answer:
 
         def lost(_: asyncio.Future[None]) -> None:
             answer.fail(CallError("the instance has ended"))
