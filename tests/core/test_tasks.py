@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import re
 import threading
 from pathlib import Path
 from typing import IO
@@ -109,6 +110,55 @@ def test_kept_work_that_is_cancelled_is_not_started_again(caplog: pytest.LogCapt
     asyncio.run(run())
     assert begun == 1
     assert caplog.records == []
+
+
+def test_a_cancellation_that_nobody_asked_for_is_a_failure(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_PAUSE_S", 0.0)
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            waited_for = asyncio.get_running_loop().create_future()
+            waited_for.cancel()
+            await waited_for
+
+    async def once() -> None:
+        waited_for = asyncio.get_running_loop().create_future()
+        waited_for.cancel()
+        await waited_for
+
+    async def run() -> None:
+        await tasks.forever("counting sheep", work)
+        await asyncio.wait([tasks.start("counting a sheep", once())])
+
+    asyncio.run(run())
+    assert begun == 2
+    assert caplog.messages == [
+        "counting sheep failed; it is started again in 0 s",
+        "counting a sheep failed",
+    ]
+
+
+def test_the_place_where_a_task_waits_names_all_functions_that_wait() -> None:
+    async def inner() -> None:
+        await asyncio.Event().wait()
+
+    async def outer() -> None:
+        await inner()
+
+    async def run() -> None:
+        task = tasks.submit(outer())
+        await wait_until_async(lambda: "locks.py" in tasks.place_of(task))
+        places = r"outer \(test_tasks.py:\d+\) > inner \(test_tasks.py:\d+\) > wait \(locks.py:\d+\)"
+        assert re.fullmatch(places, tasks.place_of(task))
+        await tasks.cancel(task)
+        assert tasks.place_of(task) == ""
+
+    asyncio.run(run())
 
 
 def test_only_unforeseen_errors_of_a_task_that_was_left_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,14 @@
 """What is done each second goes on after failures, and ends between two times."""
 
 import asyncio
+import re
 
 import pytest
 
 from halimede.hosting.each_second import EachSecond
 from halimede.hosting.errors import invalid
 from tests.hosting.control.fakes import on_loop
+from tests.support.waiting import wait_until_async
 
 
 def test_failures_are_logged_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,6 +57,45 @@ def test_what_is_under_way_is_done_to_its_end() -> None:
 
     run()
     assert steps == ["done"]
+
+
+def test_what_does_not_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    @on_loop
+    async def run() -> None:
+        may_end = asyncio.Event()
+
+        async def tick() -> None:
+            await may_end.wait()
+
+        service = EachSecond("tidying", tick, lambda: 0.0, long_s=0.01)
+        service.start()
+        await wait_until_async(lambda: len(caplog.messages) > 1)
+        may_end.set()
+        await service.stop()
+
+    run()
+    told = r"tidying takes 0 s already; it waits in _once \(.*\) > tick \(.*\) > wait \(locks.py:\d+\)"
+    assert re.fullmatch(told, caplog.messages[0])
+
+
+def test_what_is_cancelled_by_others_is_done_again(caplog: pytest.LogCaptureFixture) -> None:
+    begun = 0
+
+    @on_loop
+    async def run() -> None:
+        async def tick() -> None:
+            nonlocal begun
+            begun += 1
+            if begun == 1:
+                raise asyncio.CancelledError
+
+        service = EachSecond("tidying", tick, lambda: 0.0)
+        service.start()
+        await wait_until_async(lambda: begun > 1)
+        await service.stop()
+
+    run()
+    assert caplog.messages == ["tidying failed; it is started again in 0.5 s"]
 
 
 def test_one_that_never_began_is_stopped() -> None:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -237,6 +238,22 @@ async def opened(
     return await on_thread(open_, *values, release=close)
 
 
+def place_of(task: asyncio.Task[Any]) -> str:
+    """Where a task waits that does not run now, such as "tick (scaling.py:30) > read (client.py:120)"."""
+    work: Any = task.get_coro()
+    places = []
+    while work is not None and (frame := getattr(work, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
+        work = work.cr_await
+    return " > ".join(places)
+
+
+def was_asked_to_end() -> bool:
+    """Whether the current task was cancelled. If not, a CancelledError tells that what it waited for was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def log_unforeseen(what: str, task: asyncio.Future[Any]) -> None:
     """Log an exception that ended a task and is no `HalimedeError`, as perhaps nobody waits for it any more."""
     if not task.cancelled() and not isinstance(task.exception(), HalimedeError):
@@ -249,7 +266,9 @@ async def _forever(what: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
             pause = backoff.next_s()
             FAILURES.note(what, error)
             logger.exception("%s failed; it is started again in %g s", what, pause)
@@ -262,6 +281,13 @@ def _release(release: Callable[[Result], object], work: asyncio.Future[Result]) 
 
 
 def _log_failure(what: str, task: asyncio.Future[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error: BaseException | None
+    if not task.cancelled():
+        error = task.exception()
+    elif isinstance(task, asyncio.Task) and not task.cancelling():
+        error = asyncio.CancelledError("what it waited for was cancelled")
+    else:
+        error = None
+    if error is not None:
         FAILURES.note(what, error)
         logger.error("%s failed", what, exc_info=error)

@@ -9,6 +9,9 @@ from halimede.hosting.errors import ApiError
 
 logger = logging.getLogger("halimede")
 
+_LONG_S = 60.0
+"""What takes longer is told, again and again: the service does nothing else meanwhile."""
+
 
 def _one_second() -> float:
     return 1.0
@@ -17,11 +20,15 @@ def _one_second() -> float:
 class EachSecond:
     """Does something each second from `start` to `stop`. Lives on the event loop.
 
-    What fails is logged, and tried again a second later: no service ends the host.
+    What fails is logged, and tried again a second later: no service ends the host. What does not end is logged, too.
     """
 
     def __init__(
-        self, what: str, tick: Callable[[], Awaitable[None]], pause_s: Callable[[], float] = _one_second
+        self,
+        what: str,
+        tick: Callable[[], Awaitable[None]],
+        pause_s: Callable[[], float] = _one_second,
+        long_s: float = _LONG_S,
     ) -> None:
         """Nothing is done before `start`.
 
@@ -29,12 +36,14 @@ class EachSecond:
             what: what is done, for the log.
             tick: does it.
             pause_s: says before each time how long it is until then, in seconds.
+            long_s: if it takes longer, that is logged.
         """
         self._what = what
         self._tick = tick
         self._pause_s = pause_s
+        self._long_s = long_s
         self._task: asyncio.Task[None] | None = None
-        self._under_way: asyncio.Future[None] | None = None
+        self._under_way: asyncio.Task[None] | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -54,8 +63,14 @@ class EachSecond:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._pause_s())
-            self._under_way = tasks.submit(self._once())
-            await asyncio.shield(self._under_way)
+            self._under_way = task = tasks.submit(self._once())
+            begin = asyncio.get_running_loop().time()
+            while not (await asyncio.wait([task], timeout=self._long_s))[0]:
+                took = asyncio.get_running_loop().time() - begin
+                logger.warning(
+                    "%s takes %.0f s already; it waits in %s", self._what, took, tasks.place_of(task)
+                )
+            task.result()
 
     async def _once(self) -> None:
         try:

@@ -128,7 +128,9 @@ class Engine:
             answer = Answer(call.number, value)
         except (ApiError, LostError, UnreachableError) as error:
             answer = Answer(call.number, error=error)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if tasks.was_asked_to_end():
+                raise
             logger.exception("%s failed", call.name)
             answer = _failed(call, error)
         try:
@@ -434,7 +436,7 @@ class Engine:
         return {name: use for name, use in told if use is not None}
 
 
-def _failed(call: Call, error: Exception) -> Answer:
+def _failed(call: Call, error: BaseException) -> Answer:
     """The answer to a call that failed in a way that nobody foresaw."""
     return Answer(call.number, error=ApiError("InternalFailure", f"Ray: {_told(error)}", 500))
 
@@ -481,7 +483,7 @@ async def _asked(answer: Awaitable[Any]) -> Any:
         raise
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Ray's reason, in a line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     about = [line for line in lines if line.startswith("The actor is dead") or "node" in line.lower()]
