@@ -28,12 +28,17 @@ def total(host: Metered, metric: str, dimensions: list[dict[str, str]]) -> list[
     ]
 
 
+def meters(host: Metered) -> Any:
+    """The meters of an old and a new fleet, which do not serve yet."""
+    return host.loop.call(lambda: (host.metering.meter(E, "v"), host.metering.meter(E, "v", "new")))
+
+
 def publish(host: Metered) -> Any:
     """Have two fleets, of which the new one gets 10 %: their meters."""
+    old, new = meters(host)
 
-    def put() -> Any:
+    def put() -> None:
         spec = Variant("v", "m", Container("x"), "ml.local.cpu")
-        old, new = host.metering.meter(E, "v"), host.metering.meter(E, "v", "new")
         of_old = VariantRoute(spec, 1.0, [Target("i-1", UpstreamPool("127.0.0.1", 1), 1)], meter=old)
         of_new = VariantRoute(
             spec, 1.0, [Target("i-2", UpstreamPool("127.0.0.1", 1), 2)], meter=new, config="new"
@@ -42,9 +47,9 @@ def publish(host: Metered) -> Any:
         host.table.publish(
             EndpointRoute("e", "arn", SCOPE.region, SCOPE.account, "old", {"v": of_old}, beside)
         )
-        return old, new
 
-    return host.loop.call(put)
+    host.loop.call(put)
+    return old, new
 
 
 def test_requests_of_the_new_fleet_are_counted_twice_and_those_of_the_old_one_once(tmp_path: Path) -> None:
@@ -99,6 +104,23 @@ def test_an_alarm_on_the_new_configuration_goes_off_by_its_requests_alone(tmp_pa
         host.tick(NOON + 119)
         host.tick(NOON + 123)
         assert (alarm.state, alarm.alarmed) == ("ALARM", NOON + 123)
+
+
+def test_instances_that_take_long_to_start_are_counted(tmp_path: Path) -> None:
+    with metered(tmp_path) as host:
+        _, new = meters(host)
+        for hours in range(1, 4):
+            host.tick(NOON + hours * HOUR)
+        publish(host)
+        host.count(lambda: new.sent(1))
+        host.tick(NOON + 3 * HOUR + 1)
+        labels = 'endpoint="e",variant="v"} 1'
+        with urlopen(f"http://127.0.0.1:{host.port}/metrics") as page:
+            found = [line for line in page.read().decode().splitlines() if line.endswith(labels)]
+        assert [line.partition("{")[0] for line in found] == [
+            "halimede_host_invocations_total",
+            "halimede_host_invocations_per_instance_total",
+        ]
 
 
 def test_what_was_replaced_long_ago_is_not_counted_apart_any_more(tmp_path: Path) -> None:

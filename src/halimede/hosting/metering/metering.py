@@ -206,7 +206,9 @@ class Metering:
             for variant in route.every_variant()
         }
         for key, meter in list(self._config_meters.items()):
-            if key not in served and meter.used < now - _FORGET_S:
+            if key in served:
+                meter.used = now
+            elif 0 < meter.used < now - _FORGET_S:  # else its instances are still being started
                 del self._config_meters[key]
 
     def flush(self) -> None:

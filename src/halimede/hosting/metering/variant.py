@@ -48,7 +48,8 @@ class VariantMeter(CountingMeter):
         sums: metric's name → the sum of all its values so far.
         counts: metric's name → how many values those were.
         latencies: all values of `ModelLatency` so far, in microseconds.
-        used: when there was last anything to put into the store, in seconds since 1970.
+        used: when it last had instances that take requests, or anything to put into the store, in seconds since 1970;
+            0 if it never did.
     """
 
     def __init__(
